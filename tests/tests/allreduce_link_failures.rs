@@ -77,6 +77,7 @@ mod between_hosts {
                     addresses: everyone.clone(),
                     key: KEY,
                     fragment_bytes: 1000,
+                    link_bytes: 1500,
                 });
                 network.enter(WORLD, (0..RANKS).map(Rank).collect(), Rank(rank));
                 if method == AllreduceMethod::Tree {

@@ -1,65 +1,65 @@
-//! Debian packages that tests need: which, for which tests, and what to do where one is missing.
+//! The Debian packages that tests need.
 //!
-//! The Rust tests need nothing beyond the toolchain. A test that drives another program gets a line in [`PACKAGES`];
-//! where the program is missing and may not be installed, the test is left out and the report says so.
+//! Most tests need nothing beyond the toolchain. A test that runs another program has a line in [`PACKAGES`]. If the
+//! program is missing and cannot be installed, the test is skipped and reported.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use crate::process::{self, Ended};
+use crate::process::{self, ExitState};
 
-/// A package, the tests that cannot run without it, and the command that proves that it is there.
+/// A package, the tests that need it, and a command that succeeds only if it is installed.
 pub(crate) struct Package {
     pub(crate) name: &'static str,
-    /// Parts of test names; tests whose name contains one are left out where the package is missing.
+    /// Parts of test names: tests whose name contains one are skipped if the package is missing.
     pub(crate) tests: &'static [&'static str],
-    /// A program and its arguments that end well where the package is installed.
-    pub(crate) proof: &'static [&'static str],
+    /// A program and its arguments that succeed if the package is installed.
+    pub(crate) probe: &'static [&'static str],
 }
 
 /// All packages that tests need beyond Rust and a C compiler.
 pub(crate) const PACKAGES: &[Package] = &[
-    Package { name: "iproute2", tests: &["between_hosts"], proof: &["ip", "-Version"] },
-    Package { name: "nftables", tests: &["between_hosts"], proof: &["nft", "--version"] },
+    Package { name: "iproute2", tests: &["between_hosts"], probe: &["ip", "-Version"] },
+    Package { name: "nftables", tests: &["between_hosts"], probe: &["nft", "--version"] },
     Package {
         name: "tshark",
         tests: &["tshark_reads_every_packet", "tshark_notices_a_packet"],
-        proof: &["tshark", "--version"],
+        probe: &["tshark", "--version"],
     },
-    // By Debian's own interpreter: the package is invisible to any other that comes first in the path.
+    // With Debian's own interpreter: another one earlier in the path does not find the package.
     Package {
         name: "python3-scapy",
         tests: &["scapy_makes_the_same_packets", "scapy_does_not_repeat"],
-        proof: &["/usr/bin/python3", "-c", "import scapy.contrib.roce"],
+        probe: &["/usr/bin/python3", "-c", "import scapy.contrib.roce"],
     },
-    Package { name: "openmpi-bin", tests: &["under_open_mpi"], proof: &["mpirun.openmpi", "--version"] },
+    Package { name: "openmpi-bin", tests: &["under_open_mpi"], probe: &["mpirun.openmpi", "--version"] },
     Package {
         name: "libopenmpi-dev",
         tests: &["under_open_mpi"],
-        proof: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.openmpi -E -x c -"],
+        probe: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.openmpi -E -x c -"],
     },
-    Package { name: "gfortran", tests: &["fortran_under"], proof: &["gfortran", "--version"] },
-    Package { name: "hpcc", tests: &["hpcc_verifies"], proof: &["sh", "-c", "command -v hpcc"] },
-    Package { name: "openfoam", tests: &["openfoam_has"], proof: &["sh", "-c", "command -v icoFoam"] },
+    Package { name: "gfortran", tests: &["fortran_under"], probe: &["gfortran", "--version"] },
+    Package { name: "hpcc", tests: &["hpcc_verifies"], probe: &["sh", "-c", "command -v hpcc"] },
+    Package { name: "openfoam", tests: &["openfoam_has"], probe: &["sh", "-c", "command -v icoFoam"] },
     Package {
         name: "openfoam-examples",
         tests: &["openfoam_has"],
-        proof: &["test", "-d", "/usr/share/doc/openfoam-examples/examples/incompressible/icoFoam/cavity/cavity"],
+        probe: &["test", "-d", "/usr/share/doc/openfoam-examples/examples/incompressible/icoFoam/cavity/cavity"],
     },
     Package {
         name: "python3-mpi4py",
         tests: &["python_under_open_mpi"],
-        proof: &["/usr/bin/python3", "-c", "import mpi4py"],
+        probe: &["/usr/bin/python3", "-c", "import mpi4py"],
     },
-    Package { name: "mpich", tests: &["under_mpich"], proof: &["mpirun.mpich", "--version"] },
+    Package { name: "mpich", tests: &["under_mpich"], probe: &["mpirun.mpich", "--version"] },
     Package {
         name: "libmpich-dev",
         tests: &["under_mpich"],
-        proof: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.mpich -E -x c -"],
+        probe: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.mpich -E -x c -"],
     },
 ];
 
-/// Whether this machine lets us install packages.
+/// Whether we can install packages on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
     Granted,
@@ -67,71 +67,73 @@ pub(crate) enum Permission {
     NoAptGet,
 }
 
-/// Whether a package's proof succeeds.
+/// Whether a package is installed: its probe succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
-    Here,
+    Installed,
     Missing,
 }
 
-/// What to do about a package.
+/// What to do with a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Decision {
     Use,
     Install,
-    /// Leave its tests out, for this reason.
-    GoWithout(String),
+    /// Skip its tests, for this reason.
+    Skip(String),
 }
 
-/// A package that stays missing, and why.
-pub(crate) struct Lack {
+/// A package that is not installed, and the reason.
+pub(crate) struct MissingPackage {
     pub(crate) package: &'static Package,
-    pub(crate) why: String,
+    pub(crate) reason: String,
 }
 
-/// Use what is here, install what may be installed, go without the rest.
+/// Use installed packages, install missing ones if we can, skip the tests of the others.
 pub(crate) fn decide(presence: Presence, permission: Permission) -> Decision {
     match (presence, permission) {
-        (Presence::Here, _) => Decision::Use,
+        (Presence::Installed, _) => Decision::Use,
         (Presence::Missing, Permission::Granted) => Decision::Install,
-        (Presence::Missing, Permission::NotRoot) => Decision::GoWithout("only root may install it".to_owned()),
-        (Presence::Missing, Permission::NoAptGet) => Decision::GoWithout("there is no apt-get here".to_owned()),
+        (Presence::Missing, Permission::NotRoot) => Decision::Skip("only root can install it".to_owned()),
+        (Presence::Missing, Permission::NoAptGet) => Decision::Skip("this machine has no apt-get".to_owned()),
     }
 }
 
-/// Installs what may be installed, and returns what is still missing.
-pub(crate) fn prepare(packages: &'static [Package]) -> anyhow::Result<Vec<Lack>> {
+/// Installs missing packages if we can, and returns those that are still missing.
+pub(crate) fn prepare(packages: &'static [Package]) -> anyhow::Result<Vec<MissingPackage>> {
     let permission = permission();
     let mut wanted = Vec::new();
-    let mut lacks = Vec::new();
+    let mut missing = Vec::new();
     for package in packages {
         match decide(presence(package), permission) {
             Decision::Use => {}
             Decision::Install => wanted.push(package),
-            Decision::GoWithout(why) => lacks.push(Lack { package, why }),
+            Decision::Skip(reason) => missing.push(MissingPackage { package, reason }),
         }
     }
     if !wanted.is_empty() {
         install(&wanted)?;
     }
     let still_missing = wanted.into_iter().filter(|package| presence(package) == Presence::Missing);
-    lacks.extend(still_missing.map(|package| Lack { package, why: "apt-get could not install it".to_owned() }));
-    Ok(lacks)
+    missing.extend(
+        still_missing.map(|package| MissingPackage { package, reason: "apt-get could not install it".to_owned() }),
+    );
+    Ok(missing)
 }
 
-impl Lack {
-    /// One sentence: what was not tested, and why.
-    pub(crate) fn sentence(&self) -> String {
-        let Self { package, why } = self;
-        format!("not tested: {} (needs the Debian package {}; {why})", package.tests.join(", "), package.name)
+impl MissingPackage {
+    /// One line: the skipped tests and the reason.
+    pub(crate) fn describe(&self) -> String {
+        let Self { package, reason } = self;
+        format!("not tested: {} (needs the Debian package {}; {reason})", package.tests.join(", "), package.name)
     }
 }
 
 fn presence(package: &Package) -> Presence {
-    let [program, arguments @ ..] = package.proof else {
+    let [program, arguments @ ..] = package.probe else {
         return Presence::Missing;
     };
-    if process::works(Command::new(program).args(arguments)) { Presence::Here } else { Presence::Missing }
+    if process::works(Command::new(program).args(arguments)) { Presence::Installed } else { Presence::Missing }
 }
 
 fn permission() -> Permission {
@@ -145,7 +147,7 @@ fn permission() -> Permission {
     }
 }
 
-/// One update for all; a failure shows when the proof is tried again.
+/// Updates the package lists once, then installs. A failure shows when the probes run again.
 fn install(packages: &[&'static Package]) -> anyhow::Result<()> {
     let mut update = Command::new("apt-get");
     update.args(["update", "--quiet"]);
@@ -154,7 +156,7 @@ fn install(packages: &[&'static Package]) -> anyhow::Result<()> {
         .args(["install", "--yes", "--quiet", "--no-install-recommends"])
         .args(packages.iter().map(|package| package.name));
     for command in [&mut update, &mut install] {
-        if process::show(command.env("DEBIAN_FRONTEND", "noninteractive"))? == Ended::Badly {
+        if process::show(command.env("DEBIAN_FRONTEND", "noninteractive"))? == ExitState::Failure {
             println!("      apt-get failed");
         }
     }
@@ -166,41 +168,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_here_is_used_whoever_we_are() {
+    fn an_installed_package_is_used_with_any_permission() {
         for permission in [Permission::Granted, Permission::NotRoot, Permission::NoAptGet] {
-            assert_eq!(decide(Presence::Here, permission), Decision::Use);
+            assert_eq!(decide(Presence::Installed, permission), Decision::Use);
         }
     }
 
     #[test]
-    fn what_is_missing_is_installed_only_with_permission() {
+    fn a_missing_package_is_installed_only_with_permission() {
         assert_eq!(decide(Presence::Missing, Permission::Granted), Decision::Install);
         for permission in [Permission::NotRoot, Permission::NoAptGet] {
-            assert!(matches!(decide(Presence::Missing, permission), Decision::GoWithout(_)));
+            assert!(matches!(decide(Presence::Missing, permission), Decision::Skip(_)));
         }
     }
 
     #[test]
-    fn a_lack_names_tests_package_and_reason() {
-        const PACKAGE: Package = Package { name: "mpich", tests: &["mpi_preload"], proof: &["mpirun", "--version"] };
-        let lack = Lack { package: &PACKAGE, why: "only root may install it".to_owned() };
+    fn a_missing_package_names_its_tests_and_the_reason() {
+        const PACKAGE: Package = Package { name: "mpich", tests: &["mpi_preload"], probe: &["mpirun", "--version"] };
+        let missing = MissingPackage { package: &PACKAGE, reason: "only root can install it".to_owned() };
         assert_eq!(
-            lack.sentence(),
-            "not tested: mpi_preload (needs the Debian package mpich; only root may install it)"
+            missing.describe(),
+            "not tested: mpi_preload (needs the Debian package mpich; only root can install it)"
         );
     }
 
     #[test]
-    fn presence_is_proven_by_running_the_proof() {
-        let here = Package { name: "coreutils", tests: &[], proof: &["true"] };
-        let missing = Package { name: "nothing", tests: &[], proof: &["no-such-program-anywhere"] };
-        assert_eq!((presence(&here), presence(&missing)), (Presence::Here, Presence::Missing));
+    fn a_package_is_installed_if_its_probe_succeeds() {
+        let installed = Package { name: "coreutils", tests: &[], probe: &["true"] };
+        let missing = Package { name: "nothing", tests: &[], probe: &["no-such-program-anywhere"] };
+        assert_eq!((presence(&installed), presence(&missing)), (Presence::Installed, Presence::Missing));
     }
 
     #[test]
-    fn every_package_names_its_tests_and_its_proof() {
+    fn every_package_has_tests_and_a_probe() {
         for package in PACKAGES {
-            assert!(!package.tests.is_empty() && !package.proof.is_empty(), "{}", package.name);
+            assert!(!package.tests.is_empty() && !package.probe.is_empty(), "{}", package.name);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Licences and sources of the dependency tree, judged without cargo-deny.
+//! Checks licences and sources of all dependencies without cargo-deny.
 //!
-//! In: `deny.toml` and `cargo metadata`. Out: one sentence for each package that the list does not allow. This is the
-//! quick check; cargo-deny reads the licence texts too.
+//! In: `deny.toml` and `cargo metadata`. Out: one finding for each package that the list does not allow. This is the
+//! quick check; cargo-deny also reads the licence texts.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// All packages that this machine would build, against `[licenses] allow`; one registry, nothing from git.
+/// Compares all packages that are built on this machine with `[licenses] allow`; allows one registry, and no git sources.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let allowed = allowed(&std::fs::read_to_string(root.join("deny.toml"))?)?;
     let described = workspace::metadata(root, &["--locked", "--filter-platform", &host()?])?;
-    let packages = described["packages"].as_array().context("cargo metadata names no packages")?;
+    let packages = described["packages"].as_array().context("cargo metadata lists no packages")?;
     Ok(judge(packages, &allowed))
 }
 
@@ -26,7 +26,7 @@ fn judge(packages: &[Value], allowed: &BTreeSet<String>) -> Vec<String> {
     for package in packages {
         let name = package["name"].as_str().unwrap_or("?");
         match package["license"].as_str() {
-            None => findings.push(format!("{name} states no licence")),
+            None => findings.push(format!("{name} has no licence")),
             Some(expression) if !permits(expression, allowed) => {
                 findings.push(format!("{name} is under {expression}, which deny.toml does not allow"));
             }
@@ -53,17 +53,17 @@ fn allowed(deny: &str) -> anyhow::Result<BTreeSet<String>> {
     Ok(list.iter().filter_map(|name| name.as_str()).map(str::to_owned).collect())
 }
 
-/// The target that this machine builds for; packages for others need not be there to be judged.
+/// The target of this machine: packages for other targets need not be downloaded.
 fn host() -> anyhow::Result<String> {
     let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     match text.lines().find_map(|line| line.strip_prefix("host: ")) {
         Some(host) => Ok(host.to_owned()),
-        None => bail!("rustc -vV names no host"),
+        None => bail!("rustc -vV prints no host"),
     }
 }
 
-/// True if an SPDX expression (`A OR B AND (C OR D)`, also the old `A/B`) can be met with the allowed licences.
+/// True if the allowed licences satisfy an SPDX expression (`A OR B AND (C OR D)`, also the old `A/B`).
 fn permits(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_are_met_or_not() {
+    fn expressions_are_checked_against_the_list() {
         let allowed = list(&["MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"]);
         for good in ["MIT", "GPL-3.0 OR MIT", "MIT/Apache-2.0", "(MIT OR Apache-2.0) AND Unicode-3.0"] {
             assert!(permits(good, &allowed), "{good}");
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(
             findings,
             [
-                "bare states no licence",
+                "bare has no licence",
                 "copyleft is under AGPL-3.0, which deny.toml does not allow",
                 "copyleft comes from git",
             ]

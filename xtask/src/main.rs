@@ -1,12 +1,13 @@
-//! The project's own chores, run as `cargo xtask <chore>`.
+//! Development tasks of the project: `cargo xtask <task>`.
 //!
-//! `test` is the one command that tells whether the project is in order; `tidy` is its quickest step alone.
+//! `test` checks everything; `tidy` runs only its quickest step.
 
 mod debian;
 mod licences;
 mod process;
 mod report;
 mod steps;
+mod stolen_time;
 mod test_count;
 mod tidy;
 mod toolchain;
@@ -19,48 +20,49 @@ use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 use crate::report::Skips;
 use crate::steps::{Extent, Request};
 
-/// Chores of the Pleach project.
+/// Development tasks of Pleach.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
-    chore: Chore,
+    task: Task,
 }
 
 #[derive(Subcommand)]
-enum Chore {
-    /// Check everything: format, taste, licences, clippy, tests
+enum Task {
+    /// Check everything: format, project rules, licences, clippy, tests
     ///
-    /// Each step says what it runs and how long it took; a table at the end sums up, and the last line counts the
-    /// tests. A failed step does not stop the later ones. Debian packages that tests need are installed where that is
-    /// allowed (root and apt-get); otherwise the table says which tests were skipped and why. With CI=true in the
-    /// environment a skipped test is a failure.
+    /// Each step prints its commands and its time. A table at the end lists the results, and the last line counts the
+    /// tests. The steps after a failed step still run. Debian packages that tests need are installed if possible (as
+    /// root, with apt-get); otherwise the table lists the skipped tests and the reason. If CI=true is set in the
+    /// environment, a skipped test is a failure. If the hypervisor took more than 5 % of the processors' time, tests that
+    /// failed are run once more; the table names those that passed then.
     Test {
-        /// Also run what takes long: ignored tests, the documentation, cargo-deny (installed under target/tools)
+        /// Also run the slow checks: ignored tests, documentation, cargo-deny (installed under target/tools)
         #[arg(long)]
         all: bool,
         /// Run only this step; may be given several times
         #[arg(long = "step", value_name = "STEP", value_parser = PossibleValuesParser::new(steps::names()))]
         only: Vec<String>,
     },
-    /// Check taste only: layering, dead files, sizes, whitespace, cited rules (under a second)
+    /// Check the project rules only: layering, dead files, sizes, whitespace, cited rules (a few seconds)
     Tidy,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let request = match Arguments::parse().chore {
-        Chore::Test { all, only } => Request { extent: if all { Extent::All } else { Extent::Quick }, only },
-        Chore::Tidy => Request { extent: Extent::Quick, only: vec!["tidy".to_owned()] },
+    let request = match Arguments::parse().task {
+        Task::Test { all, only } => Request { extent: if all { Extent::All } else { Extent::Quick }, only },
+        Task::Tidy => Request { extent: Extent::Quick, only: vec!["tidy".to_owned()] },
     };
     let skips = Skips::from_environment(std::env::var("CI").ok().as_deref());
     let report = steps::run(&request)?;
     print!("{report}");
-    let faults = report.faults(skips, request.demands_tests());
-    for fault in &faults {
-        println!("{fault}");
+    let failures = report.failures(skips, request.test_requirement());
+    for failure in &failures {
+        println!("{failure}");
     }
     if request.may_run_tests() {
         println!("{}", report.tests());
     }
-    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,36 +1,36 @@
-//! Running other programs: say what is run, show its output, and keep it where it is to be read afterwards.
+//! Runs other programs: prints the command, shows the output, and keeps it if it is parsed afterwards.
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-/// What a program did.
+/// A completed program.
 pub(crate) struct Ran {
-    pub(crate) ended: Ended,
+    pub(crate) exit: ExitState,
     /// Standard output, then standard error, without colours.
     pub(crate) text: String,
 }
 
-/// How a program ended.
+/// The exit status of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Well,
-    Badly,
+pub(crate) enum ExitState {
+    Success,
+    Failure,
 }
 
-/// Runs a program on our own terminal.
-pub(crate) fn show(command: &mut Command) -> anyhow::Result<Ended> {
+/// Runs a program; its output goes to our terminal.
+pub(crate) fn show(command: &mut Command) -> anyhow::Result<ExitState> {
     announce(command);
     let status = command.status().with_context(|| format!("cannot start {}", line(command)))?;
-    Ok(if status.success() { Ended::Well } else { Ended::Badly })
+    Ok(if status.success() { ExitState::Success } else { ExitState::Failure })
 }
 
-/// Runs a program, passes its output on line by line, and keeps it.
+/// Runs a program, forwards its output line by line, and keeps it.
 pub(crate) fn show_and_keep(command: &mut Command) -> anyhow::Result<Ran> {
     announce(command);
     if std::io::stdout().is_terminal() && std::env::var_os("CARGO_TERM_COLOR").is_none() {
-        command.env("CARGO_TERM_COLOR", "always"); // Through a pipe it would not dare.
+        command.env("CARGO_TERM_COLOR", "always"); // Cargo does not colour what it writes to a pipe.
     }
     let mut child = command
         .stdout(Stdio::piped())
@@ -39,15 +39,15 @@ pub(crate) fn show_and_keep(command: &mut Command) -> anyhow::Result<Ran> {
         .with_context(|| format!("cannot start {}", line(command)))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let text = std::thread::scope(|scope| {
-        let errors = scope.spawn(|| stderr.map(|pipe| pass_on(pipe, std::io::stderr())));
-        let output = stdout.map(|pipe| pass_on(pipe, std::io::stdout())).unwrap_or_default();
-        output + &errors.join().expect("passing lines on does not panic").unwrap_or_default()
+        let errors = scope.spawn(|| stderr.map(|pipe| forward(pipe, std::io::stderr())));
+        let output = stdout.map(|pipe| forward(pipe, std::io::stdout())).unwrap_or_default();
+        output + &errors.join().expect("forwarding lines does not panic").unwrap_or_default()
     });
-    let ended = if child.wait()?.success() { Ended::Well } else { Ended::Badly };
-    Ok(Ran { ended, text: without_colours(&text) })
+    let exit = if child.wait()?.success() { ExitState::Success } else { ExitState::Failure };
+    Ok(Ran { exit, text: without_colours(&text) })
 }
 
-/// True if the program can be started and ends well; its output is not shown.
+/// True if the program starts and succeeds. Its output is not shown.
 pub(crate) fn works(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -57,7 +57,7 @@ pub(crate) fn works(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// The command as one would type it.
+/// The command as a user would type it.
 pub(crate) fn line(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
     let words = command.get_args().map(|word| word.to_string_lossy());
@@ -68,7 +68,7 @@ fn announce(command: &Command) {
     println!("      $ {}", line(command));
 }
 
-fn pass_on(pipe: impl Read, mut to: impl Write) -> String {
+fn forward(pipe: impl Read, mut to: impl Write) -> String {
     let mut reader = BufReader::new(pipe);
     let mut kept = Vec::new();
     loop {
@@ -76,14 +76,14 @@ fn pass_on(pipe: impl Read, mut to: impl Write) -> String {
         match reader.read_until(b'\n', &mut kept) {
             Ok(0) | Err(_) => return String::from_utf8_lossy(&kept).into_owned(),
             Ok(_) => {
-                // Whoever reads us may have gone; the program goes on and its end still counts.
+                // The reader of our output may be gone; the program continues, and its exit status still counts.
                 let _ = to.write_all(&kept[start..]);
             }
         }
     }
 }
 
-/// Drops the escape sequences that colour a terminal (`ESC [ … letter`).
+/// Removes the escape sequences that colour a terminal (`ESC [ … letter`).
 fn without_colours(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -102,18 +102,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_dropped_and_words_stay() {
+    fn colours_are_removed() {
         assert_eq!(without_colours("\u{1b}[32;1m  PASS\u{1b}[0m one"), "  PASS one");
     }
 
     #[test]
-    fn both_streams_and_the_end_are_kept() {
+    fn both_streams_and_the_exit_status_are_kept() {
         let ran = show_and_keep(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"])).unwrap();
-        assert_eq!((ran.ended, ran.text.as_str()), (Ended::Badly, "out\nerr\n"));
+        assert_eq!((ran.exit, ran.text.as_str()), (ExitState::Failure, "out\nerr\n"));
     }
 
     #[test]
-    fn a_program_that_is_not_there_does_not_work() {
+    fn a_missing_program_does_not_work() {
         assert!(!works(&mut Command::new("no-such-program-anywhere")));
     }
 }

@@ -1,4 +1,4 @@
-//! What the steps came to: one row each, a table, and the verdict.
+//! The results of the steps: a row for each, a table, and the reasons why the run failed.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,60 +10,62 @@ use crate::test_count::TestCount;
 pub(crate) enum Outcome {
     Passed,
     Failed,
-    /// Some of it could not be tested; the reason names what and why.
+    /// Some tests could not run; the text says which and why.
     Skipped(String),
 }
 
-/// What a step hands back.
+/// The result of a step.
 #[derive(Debug)]
-pub(crate) struct Finished {
+pub(crate) struct StepResult {
     pub(crate) outcome: Outcome,
     pub(crate) tests: TestCount,
+    /// The names of the tests that failed.
+    pub(crate) failed_tests: Vec<String>,
     pub(crate) note: String,
 }
 
-/// A step that has run.
+/// A completed step.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct StepReport {
     pub(crate) step: &'static str,
-    pub(crate) finished: Finished,
+    pub(crate) finished: StepResult,
     pub(crate) took: Duration,
 }
 
-/// All steps that have run, in order.
+/// All completed steps, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<StepReport>,
 }
 
-/// What a skipped test means.
+/// How skipped tests are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Skips {
-    /// Someone's own machine: said, and no more.
-    AreTold,
-    /// Continuous integration: nobody reads what a passing run says.
-    AreFailures,
+    /// They are reported: a developer reads the output.
+    Reported,
+    /// They fail the run: in continuous integration nobody reads the output of a run that passed.
+    Failures,
 }
 
-/// Whether a run must contain tests.
+/// Whether a run must include tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Demand {
+pub(crate) enum TestRequirement {
     SomeTests,
-    Nothing,
+    None,
 }
 
 impl Skips {
-    /// Judges by the variable `CI`, which every common service sets to `true`.
+    /// Reads the value of the variable `CI`, which the usual services set to `true`.
     pub(crate) fn from_environment(ci: Option<&str>) -> Self {
         match ci {
-            None | Some("" | "0" | "false") => Self::AreTold,
-            Some(_) => Self::AreFailures,
+            None | Some("" | "0" | "false") => Self::Reported,
+            Some(_) => Self::Failures,
         }
     }
 }
 
 impl Report {
-    /// All tests of all steps.
+    /// The sum of all steps.
     pub(crate) fn tests(&self) -> TestCount {
         let mut total = TestCount::default();
         for row in &self.rows {
@@ -72,36 +74,36 @@ impl Report {
         total
     }
 
-    /// Why the run as a whole has failed; empty if it has passed.
-    pub(crate) fn faults(&self, skips: Skips, demand: Demand) -> Vec<String> {
-        let mut faults: Vec<String> = self.rows.iter().filter_map(|row| row.fault(skips)).collect();
-        if demand == Demand::SomeTests && self.tests().ran() == 0 {
-            faults.push("failed: not a single test ran".to_owned());
+    /// The reasons why the run failed; empty if it passed.
+    pub(crate) fn failures(&self, skips: Skips, requirement: TestRequirement) -> Vec<String> {
+        let mut failures: Vec<String> = self.rows.iter().filter_map(|row| row.failure(skips)).collect();
+        if requirement == TestRequirement::SomeTests && self.tests().ran() == 0 {
+            failures.push("failed: no test ran".to_owned());
         }
-        faults
+        failures
     }
 }
 
-impl Row {
-    fn fault(&self, skips: Skips) -> Option<String> {
+impl StepReport {
+    fn failure(&self, skips: Skips) -> Option<String> {
         match (&self.finished.outcome, skips) {
             (Outcome::Failed, _) => Some(format!("failed: {}", self.step)),
-            (Outcome::Skipped(why), Skips::AreFailures) => {
-                Some(format!("failed: {} (skipped, and CI is set): {why}", self.step))
+            (Outcome::Skipped(reason), Skips::Failures) => {
+                Some(format!("failed: {} (skipped, and CI is set): {reason}", self.step))
             }
             (Outcome::Passed | Outcome::Skipped(_), _) => None,
         }
     }
 
     fn remark(&self) -> String {
-        let Finished { outcome, tests, note } = &self.finished;
+        let StepResult { outcome, tests, note, .. } = &self.finished;
         let count = match (tests.ran(), tests.skipped) {
             (0, _) => String::new(),
             (_, 0) => tests.to_string(),
-            (_, skipped) => format!("{tests}, {skipped} left out"),
+            (_, skipped) => format!("{tests}, {skipped} omitted"),
         };
-        let why = if let Outcome::Skipped(why) = outcome { why } else { "" };
-        [count.as_str(), note, why].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+        let reason = if let Outcome::Skipped(reason) = outcome { reason } else { "" };
+        [count.as_str(), note, reason].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -129,17 +131,21 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl Finished {
+impl StepResult {
+    fn without_tests(outcome: Outcome, note: impl Into<String>) -> Self {
+        Self { outcome, tests: TestCount::default(), failed_tests: Vec::new(), note: note.into() }
+    }
+
     pub(crate) fn passed(note: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Passed, tests: TestCount::default(), note: note.into() }
+        Self::without_tests(Outcome::Passed, note)
     }
 
     pub(crate) fn failed(note: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Failed, tests: TestCount::default(), note: note.into() }
+        Self::without_tests(Outcome::Failed, note)
     }
 
-    pub(crate) fn skipped(why: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Skipped(why.into()), tests: TestCount::default(), note: String::new() }
+    pub(crate) fn skipped(reason: impl Into<String>) -> Self {
+        Self::without_tests(Outcome::Skipped(reason.into()), "")
     }
 }
 
@@ -149,31 +155,31 @@ mod tests {
 
     fn report(outcome: Outcome, passed: u64) -> Report {
         let tests = TestCount { passed, ..TestCount::default() };
-        let finished = Finished { outcome, tests, note: String::new() };
-        Report { rows: vec![Row { step: "tests", finished, took: Duration::from_millis(1500) }] }
+        let finished = StepResult { outcome, tests, failed_tests: Vec::new(), note: String::new() };
+        Report { rows: vec![StepReport { step: "tests", finished, took: Duration::from_millis(1500) }] }
     }
 
     #[test]
     fn a_skipped_test_is_a_failure_only_in_ci() {
         let skipped = report(Outcome::Skipped("no mpirun".to_owned()), 1);
-        assert!(skipped.faults(Skips::AreTold, Demand::SomeTests).is_empty());
-        let faults = skipped.faults(Skips::AreFailures, Demand::SomeTests);
-        assert_eq!(faults, ["failed: tests (skipped, and CI is set): no mpirun"]);
+        assert!(skipped.failures(Skips::Reported, TestRequirement::SomeTests).is_empty());
+        let failures = skipped.failures(Skips::Failures, TestRequirement::SomeTests);
+        assert_eq!(failures, ["failed: tests (skipped, and CI is set): no mpirun"]);
     }
 
     #[test]
-    fn ci_counts_as_set_unless_it_says_no() {
-        assert_eq!(Skips::from_environment(Some("true")), Skips::AreFailures);
+    fn ci_counts_as_set_unless_it_is_empty_0_or_false() {
+        assert_eq!(Skips::from_environment(Some("true")), Skips::Failures);
         for unset in [None, Some(""), Some("false"), Some("0")] {
-            assert_eq!(Skips::from_environment(unset), Skips::AreTold);
+            assert_eq!(Skips::from_environment(unset), Skips::Reported);
         }
     }
 
     #[test]
-    fn a_run_without_a_single_test_has_failed() {
+    fn a_run_without_tests_has_failed() {
         let empty = report(Outcome::Passed, 0);
-        assert_eq!(empty.faults(Skips::AreTold, Demand::SomeTests), ["failed: not a single test ran"]);
-        assert!(empty.faults(Skips::AreTold, Demand::Nothing).is_empty());
+        assert_eq!(empty.failures(Skips::Reported, TestRequirement::SomeTests), ["failed: no test ran"]);
+        assert!(empty.failures(Skips::Reported, TestRequirement::None).is_empty());
     }
 
     #[test]

@@ -1,16 +1,18 @@
-//! The steps of `cargo xtask test`, in the order in which they run: the quickest to fail first.
+//! The steps of `cargo xtask test`, in the order in which they run: the quickest first.
 //!
-//! A new chore is a new line in [`STEPS`] and a function that takes the [`Request`] and the root and returns what it
-//! came to. What takes long has the extent [`Extent::All`].
+//! A new step is a new line in [`STEPS`] and a function from the root folder and the [`Extent`] to a [`StepResult`]. Slow
+//! steps have the extent [`Extent::All`].
 
-use std::path::Path;
+use std::fs::DirEntry;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::debian::{self, Lack};
-use crate::process::{self, Ended};
-use crate::report::{Demand, Finished, Outcome, Report, Row};
-use crate::test_count::TestCount;
+use crate::debian::{self, MissingPackage};
+use crate::process::{self, ExitState};
+use crate::report::{Outcome, Report, StepReport, StepResult, TestRequirement};
+use crate::stolen_time::{self, ProcessorTime};
+use crate::test_count::{self, TestCount};
 use crate::toolchain::{self, CLIPPY, RUSTFMT};
 use crate::workspace::{self, cargo};
 use crate::{licences, tidy};
@@ -22,23 +24,23 @@ pub(crate) enum Extent {
     All,
 }
 
-/// What the caller asked for.
+/// The steps that the user requested.
 pub(crate) struct Request {
     pub(crate) extent: Extent,
-    /// Names of steps; empty means all of the extent.
+    /// Names of steps; if empty, all steps of the extent.
     pub(crate) only: Vec<String>,
 }
 
 struct Step {
     name: &'static str,
-    /// Runs if this much is asked for, or if it is asked for by name.
+    /// The step runs in a run of this extent or a larger one, or if it is requested by name.
     extent: Extent,
-    run: fn(&Path, Extent) -> anyhow::Result<Finished>,
+    run: fn(&Path, Extent) -> anyhow::Result<StepResult>,
 }
 
 const STEPS: &[Step] = &[
     Step { name: "format", extent: Extent::Quick, run: format },
-    Step { name: "tidy", extent: Extent::Quick, run: taste },
+    Step { name: "tidy", extent: Extent::Quick, run: project_rules },
     Step { name: "licences", extent: Extent::Quick, run: licences },
     Step { name: "clippy", extent: Extent::Quick, run: clippy },
     Step { name: "clippy-product", extent: Extent::Quick, run: clippy_product },
@@ -50,13 +52,15 @@ const STEPS: &[Step] = &[
 
 const TESTS: &str = "tests";
 const DOC_TESTS: &str = "doc-tests";
+/// If more tests fail than this, the cause is not the machine.
+const MOST_TESTS_TO_RUN_AGAIN: usize = 10;
 
 /// The names of all steps, for the command line.
 pub(crate) fn names() -> Vec<&'static str> {
     STEPS.iter().map(|step| step.name).collect()
 }
 
-/// Runs the steps that the request asks for; a failed one does not stop the others.
+/// Runs the requested steps. The steps after a failed step still run.
 pub(crate) fn run(request: &Request) -> anyhow::Result<Report> {
     let root = workspace::root()?;
     let steps: Vec<&Step> = STEPS.iter().filter(|step| request.includes(step)).collect();
@@ -65,8 +69,8 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<Report> {
         println!("[{}/{}] {}", index + 1, steps.len(), step.name);
         let start = Instant::now();
         let finished =
-            (step.run)(&root, request.extent).unwrap_or_else(|error| Finished::failed(format!("{error:#}")));
-        let row = Row { step: step.name, finished, took: start.elapsed() };
+            (step.run)(&root, request.extent).unwrap_or_else(|error| StepResult::failed(format!("{error:#}")));
+        let row = StepReport { step: step.name, finished, took: start.elapsed() };
         println!("      {} in {:.1} s\n", row.finished.outcome, row.took.as_secs_f64());
         report.rows.push(row);
     }
@@ -82,28 +86,28 @@ impl Request {
         self.only.iter().any(|name| name == step)
     }
 
-    /// Some of the chosen steps count tests.
+    /// True if a requested step runs tests.
     pub(crate) fn may_run_tests(&self) -> bool {
         self.only.is_empty() || [TESTS, DOC_TESTS].iter().any(|step| self.names(step))
     }
 
-    /// A run that includes the tests and finds none has not tested anything.
-    pub(crate) fn demands_tests(&self) -> Demand {
-        if self.only.is_empty() || self.names(TESTS) { Demand::SomeTests } else { Demand::Nothing }
+    /// A run that includes the tests must run at least one.
+    pub(crate) fn test_requirement(&self) -> TestRequirement {
+        if self.only.is_empty() || self.names(TESTS) { TestRequirement::SomeTests } else { TestRequirement::None }
     }
 }
 
-fn format(root: &Path, _: Extent) -> anyhow::Result<Finished> {
+fn format(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
     if let Err(why) = RUSTFMT.prepare(root) {
-        return Ok(Finished::skipped(why));
+        return Ok(StepResult::skipped(why));
     }
     Ok(match process::show(cargo(root).args(["fmt", "--all", "--check", "--", "-l"]))? {
-        Ended::Well => Finished::passed(""),
-        Ended::Badly => Finished::failed("`cargo fmt --all` puts it right"),
+        ExitState::Success => StepResult::passed(""),
+        ExitState::Failure => StepResult::failed("run `cargo fmt --all`"),
     })
 }
 
-fn taste(root: &Path, _: Extent) -> anyhow::Result<Finished> {
+fn project_rules(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
     let inspection = tidy::inspect(root)?;
     for note in &inspection.notes {
         println!("      note: {note}");
@@ -112,12 +116,12 @@ fn taste(root: &Path, _: Extent) -> anyhow::Result<Finished> {
         println!("      {finding}");
     }
     Ok(match inspection.findings.len() {
-        0 => Finished::passed(format!("{} files", inspection.file_count)),
-        count => Finished::failed(format!("{count} findings")),
+        0 => StepResult::passed(format!("{} files", inspection.file_count)),
+        count => StepResult::failed(format!("{count} findings")),
     })
 }
 
-fn licences(root: &Path, extent: Extent) -> anyhow::Result<Finished> {
+fn licences(root: &Path, extent: Extent) -> anyhow::Result<StepResult> {
     let installed = match toolchain::installed_deny(root) {
         None if extent == Extent::All => toolchain::install_deny(root)?,
         installed => installed,
@@ -128,7 +132,7 @@ fn licences(root: &Path, extent: Extent) -> anyhow::Result<Finished> {
         return Ok(finished(process::show(&mut check)?, "cargo-deny"));
     }
     if extent == Extent::All {
-        return Ok(Finished::skipped("cargo-deny could not be installed: bans and licence texts not checked"));
+        return Ok(StepResult::skipped("cargo-deny could not be installed: bans and licence texts not checked"));
     }
     println!("      cargo-deny is not installed: licences and sources from cargo metadata");
     let findings = licences::check(root)?;
@@ -136,49 +140,79 @@ fn licences(root: &Path, extent: Extent) -> anyhow::Result<Finished> {
         println!("      {finding}");
     }
     Ok(match findings.len() {
-        0 => Finished::passed("from cargo metadata"),
-        count => Finished::failed(format!("{count} findings")),
+        0 => StepResult::passed("from cargo metadata"),
+        count => StepResult::failed(format!("{count} findings")),
     })
 }
 
-fn clippy(root: &Path, _: Extent) -> anyhow::Result<Finished> {
-    run_clippy(root, &["--workspace"])
+fn clippy(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
+    run_clippy(root, &["--workspace", "--all-targets"])
 }
 
-/// Once more as it ships: `tests` turns on features, such as sabotaged machines, for the whole workspace.
-fn clippy_product(root: &Path, _: Extent) -> anyhow::Result<Finished> {
+/// Checks the product with its own features: `tests` enables others, such as sabotaged machines, for the whole workspace.
+fn clippy_product(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
     run_clippy(root, &["--workspace", "--exclude", "tests", "--exclude", "xtask"])
 }
 
-fn run_clippy(root: &Path, scope: &[&str]) -> anyhow::Result<Finished> {
+fn run_clippy(root: &Path, scope: &[&str]) -> anyhow::Result<StepResult> {
     if let Err(why) = CLIPPY.prepare(root) {
-        return Ok(Finished::skipped(why));
+        return Ok(StepResult::skipped(why));
     }
     let mut clippy = cargo(root);
-    clippy.arg("clippy").args(scope).args(["--all-targets", "--locked", "--", "-D", "warnings"]);
+    clippy.arg("clippy").args(scope).args(["--locked", "--", "-D", "warnings"]);
     Ok(finished(process::show(&mut clippy)?, ""))
 }
 
-/// Every crate can be packaged for publication; a whole run also builds each from its package alone.
-fn package(root: &Path, extent: Extent) -> anyhow::Result<Finished> {
+/// Packages every crate for publication. With `--all`, also builds each crate from its package alone.
+fn package(root: &Path, extent: Extent) -> anyhow::Result<StepResult> {
     let mut package = cargo(root);
     package.args(["package", "--workspace", "--locked", "--offline", "--allow-dirty", "--quiet"]);
     package.args(["--exclude", "tests", "--exclude", "xtask"]);
-    if extent == Extent::Quick {
-        package.arg("--no-verify");
+    match extent {
+        Extent::Quick => {
+            package.arg("--no-verify");
+        }
+        Extent::All => {
+            // In an empty folder of its own: cargo does not build a package of the same version again.
+            forget_packaged_sources()?;
+            let folder = root.join("target/verified-packages");
+            if folder.exists() {
+                std::fs::remove_dir_all(&folder)?;
+            }
+            package.arg("--target-dir").arg(folder);
+        }
     }
     Ok(finished(process::show(&mut package)?, ""))
 }
 
-fn documentation(root: &Path, _: Extent) -> anyhow::Result<Finished> {
+/// Deletes what cargo has unpacked of our packages before: it does not unpack a package of the same version again.
+fn forget_packaged_sources() -> anyhow::Result<()> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    let Some(home) = home else { return Ok(()) };
+    let folders = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+    // The sources of a registry in a folder; those of a server begin with its name.
+    for registry in folders(home.join("registry/src")).filter(|entry| starts_with(entry, "-")) {
+        for package in folders(registry.path()).filter(|entry| starts_with(entry, "pleach")) {
+            std::fs::remove_dir_all(package.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn starts_with(entry: &DirEntry, prefix: &str) -> bool {
+    entry.file_name().to_string_lossy().starts_with(prefix)
+}
+
+fn documentation(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
     let mut doc = cargo(root);
     doc.args(["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings");
     Ok(finished(process::show(&mut doc)?, ""))
 }
 
-/// All tests of the workspace except doc tests, which nextest does not know.
-fn tests(root: &Path, extent: Extent) -> anyhow::Result<Finished> {
-    let lacks = debian::prepare(debian::PACKAGES)?;
+/// All tests of the workspace except doc tests, which nextest does not run.
+fn tests(root: &Path, extent: Extent) -> anyhow::Result<StepResult> {
+    let missing = debian::prepare(debian::PACKAGES)?;
     let mut command = cargo(root);
     if toolchain::has_nextest(root) {
         command.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]);
@@ -193,34 +227,78 @@ fn tests(root: &Path, extent: Extent) -> anyhow::Result<Finished> {
             command.arg("--include-ignored");
         }
     }
-    for test in lacks.iter().flat_map(|lack| lack.package.tests) {
+    for test in missing.iter().flat_map(|missing| missing.package.tests) {
         command.args(["--skip", test]);
     }
+    let start = ProcessorTime::now();
     let mut finished = counted(&mut command)?;
-    if finished.outcome == Outcome::Passed && !lacks.is_empty() {
-        finished.outcome = Outcome::Skipped(lacks.iter().map(Lack::sentence).collect::<Vec<_>>().join("; "));
+    if finished.outcome == Outcome::Failed
+        && let Some(share) = stolen_share_since(start)
+    {
+        finished = run_failed_tests_again(root, finished, share)?;
+    }
+    if finished.outcome == Outcome::Passed && !missing.is_empty() {
+        finished.outcome =
+            Outcome::Skipped(missing.iter().map(MissingPackage::describe).collect::<Vec<_>>().join("; "));
     }
     Ok(finished)
 }
 
-fn doc_tests(root: &Path, _: Extent) -> anyhow::Result<Finished> {
+/// The share of the processors' time that the hypervisor took, if it is more than a test can be expected to stand.
+fn stolen_share_since(start: Option<ProcessorTime>) -> Option<f64> {
+    let share = ProcessorTime::now()?.stolen_share_since(start?);
+    (share > stolen_time::TOLERATED_SHARE).then_some(share)
+}
+
+/// The tests that failed, if every failure is among them and they are few.
+fn tests_to_run_again(first: &StepResult) -> Option<&[String]> {
+    let failed = &first.failed_tests;
+    (failed.len() as u64 == first.tests.failed && failed.len() <= MOST_TESTS_TO_RUN_AGAIN).then_some(failed)
+}
+
+/// Runs the failed tests once more, alone: the machine did not run while they waited.
+fn run_failed_tests_again(root: &Path, first: StepResult, share: f64) -> anyhow::Result<StepResult> {
+    let Some(failed) = tests_to_run_again(&first).map(<[String]>::to_vec) else { return Ok(first) };
+    println!(
+        "      the hypervisor took {:.0} % of the processors' time; the failed tests run once more",
+        share * 100.0
+    );
+    let mut command = cargo(root);
+    command.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--run-ignored", "all"]);
+    command.args(["--test-threads", "1", "-E"]);
+    command.arg(failed.iter().map(|test| format!("test(={test})")).collect::<Vec<_>>().join(" + "));
+    let mut again = counted(&mut command)?;
+    again.tests.passed = first.tests.ran() - again.tests.failed;
+    again.tests.skipped = first.tests.skipped;
+    if again.outcome == Outcome::Passed {
+        again.note = format!(
+            "passed when run again (the hypervisor took {:.0} % of the processors' time): {}",
+            share * 100.0,
+            failed.join(", ")
+        );
+    }
+    Ok(again)
+}
+
+fn doc_tests(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
     counted(cargo(root).args(["test", "--workspace", "--locked", "--no-fail-fast", "--doc"]))
 }
 
-fn counted(command: &mut Command) -> anyhow::Result<Finished> {
+fn counted(command: &mut Command) -> anyhow::Result<StepResult> {
     let ran = process::show_and_keep(command)?;
-    let mut finished = finished(ran.ended, "");
+    let mut finished = finished(ran.exit, "");
     finished.tests = TestCount::read(&ran.text);
+    finished.failed_tests = test_count::failed_tests(&ran.text);
     if finished.outcome == Outcome::Failed && finished.tests.failed == 0 {
-        finished.note = "it did not build, or it died before its summary".to_owned();
+        finished.note = "it did not build, or it crashed before its summary".to_owned();
     }
     Ok(finished)
 }
 
-fn finished(ended: Ended, note: &str) -> Finished {
-    match ended {
-        Ended::Well => Finished::passed(note),
-        Ended::Badly => Finished::failed(note),
+fn finished(exit: ExitState, note: &str) -> StepResult {
+    match exit {
+        ExitState::Success => StepResult::passed(note),
+        ExitState::Failure => StepResult::failed(note),
     }
 }
 
@@ -237,22 +315,35 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_leaves_out_what_takes_long() {
+    fn a_quick_run_omits_slow_steps() {
         let quick = chosen(&request(Extent::Quick, &[]));
         assert!(quick.contains(&"tests") && !quick.contains(&"documentation"));
         assert_eq!(chosen(&request(Extent::All, &[])), names());
     }
 
     #[test]
-    fn a_step_asked_for_by_name_runs_alone() {
+    fn tests_run_again_only_if_every_failure_is_among_them() {
+        let mut first = StepResult::failed("");
+        first.tests.failed = 2;
+        first.failed_tests = vec!["one".to_owned()];
+        assert_eq!(tests_to_run_again(&first), None); // The other one crashed without a line of its own.
+        first.failed_tests.push("two".to_owned());
+        assert_eq!(tests_to_run_again(&first).map(<[String]>::len), Some(2));
+        first.failed_tests = (0..11).map(|number| number.to_string()).collect();
+        first.tests.failed = 11;
+        assert_eq!(tests_to_run_again(&first), None);
+    }
+
+    #[test]
+    fn a_step_requested_by_name_runs_alone() {
         assert_eq!(chosen(&request(Extent::Quick, &["documentation"])), ["documentation"]);
     }
 
     #[test]
-    fn only_a_run_that_includes_the_tests_demands_some() {
-        assert_eq!(request(Extent::Quick, &[]).demands_tests(), Demand::SomeTests);
-        assert_eq!(request(Extent::Quick, &["tests"]).demands_tests(), Demand::SomeTests);
-        assert_eq!(request(Extent::Quick, &["tidy"]).demands_tests(), Demand::Nothing);
+    fn only_a_run_that_includes_the_tests_requires_some() {
+        assert_eq!(request(Extent::Quick, &[]).test_requirement(), TestRequirement::SomeTests);
+        assert_eq!(request(Extent::Quick, &["tests"]).test_requirement(), TestRequirement::SomeTests);
+        assert_eq!(request(Extent::Quick, &["tidy"]).test_requirement(), TestRequirement::None);
         assert!(!request(Extent::Quick, &["tidy"]).may_run_tests());
     }
 }

@@ -1,4 +1,4 @@
-//! How many tests ran, read from the summaries that nextest and libtest print.
+//! Reads what nextest and libtest print: how many tests passed and failed, and which failed.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -8,14 +8,14 @@ use std::ops::AddAssign;
 pub(crate) struct TestCount {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
-    /// Ignored, or left out by a filter.
+    /// Ignored, or excluded by a filter.
     pub(crate) skipped: u64,
 }
 
 impl TestCount {
     /// Adds up all summaries in the output of `cargo nextest run` or `cargo test`.
     ///
-    /// Nextest shows the output of a failed test, libtest's summary included, but indents it: those do not count.
+    /// Nextest prints the output of a failed test indented, with libtest's summary; those summaries do not count.
     pub(crate) fn read(output: &str) -> Self {
         let mut total = Self::default();
         for line in output.lines() {
@@ -32,7 +32,7 @@ impl TestCount {
         self.passed + self.failed
     }
 
-    /// Reads `44 passed (2 slow), 1 failed, 1 timed out` and the like.
+    /// Reads `44 passed (2 slow), 1 failed, 1 timed out` and similar.
     fn from_parts(counts: &str, separator: char) -> Self {
         let mut total = Self::default();
         for part in without_parentheses(counts).split(separator) {
@@ -51,6 +51,19 @@ impl TestCount {
         }
         total
     }
+}
+
+/// The names of the tests that nextest lists as failed or timed out, each once.
+pub(crate) fn failed_tests(output: &str) -> Vec<String> {
+    let failed = ["FAIL [", "TIMEOUT [", "ABORT [", "SIG"];
+    let mut names: Vec<String> = output
+        .lines()
+        .filter(|line| failed.iter().any(|mark| line.trim_start().starts_with(mark)))
+        .filter_map(|line| line.split_whitespace().last().map(str::to_owned))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 impl AddAssign for TestCount {
@@ -92,6 +105,15 @@ mod tests {
         let output =
             "     Summary [   0.123s] 46 tests run: 43 passed (2 slow, 1 flaky), 2 failed, 1 timed out, 5 skipped";
         assert_eq!(TestCount::read(output), TestCount { passed: 43, failed: 3, skipped: 5 });
+    }
+
+    #[test]
+    fn failed_tests_are_named_once() {
+        let output = "        PASS [   0.010s] ( 4/12) pleach::jobs fine\n\
+                      \x20       FAIL [   3.630s] ( 3/12) pleach::jobs a::bad\n\
+                      \x20    TIMEOUT [ 300.630s] ( 5/12) wire late\n\
+                      \x20       FAIL [   3.630s] ( 3/12) pleach::jobs a::bad";
+        assert_eq!(failed_tests(output), ["a::bad", "late"]);
     }
 
     #[test]

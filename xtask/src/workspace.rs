@@ -8,18 +8,19 @@ use serde_json::Value;
 
 /// The folder that holds the workspace's `Cargo.toml`.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
-    let own = std::env::var_os("CARGO_MANIFEST_DIR").context("started without cargo: use `cargo xtask`")?;
-    Ok(Path::new(&own).parent().context("xtask lies in no workspace")?.to_owned())
+    let own =
+        std::env::var_os("CARGO_MANIFEST_DIR").context("CARGO_MANIFEST_DIR is not set: start it as `cargo xtask`")?;
+    Ok(Path::new(&own).parent().context("xtask is not in a workspace")?.to_owned())
 }
 
-/// The cargo that started us, at work in the workspace's root.
+/// The cargo that started us, run in the workspace's root.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// What `cargo metadata` says with these further arguments.
+/// The output of `cargo metadata` with these arguments.
 pub(crate) fn metadata(root: &Path, arguments: &[&str]) -> anyhow::Result<Value> {
     let output = cargo(root).args(["metadata", "--format-version", "1"]).args(arguments).output()?;
     if !output.status.success() {
@@ -45,7 +46,7 @@ pub(crate) struct Target {
     pub(crate) root_file: String,
 }
 
-/// An arrow from a package to another of the same workspace.
+/// A dependency of a package on another of the same workspace.
 #[derive(Debug)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
@@ -53,7 +54,7 @@ pub(crate) struct Dependency {
     pub(crate) features: Vec<String>,
 }
 
-/// What a dependency is there for.
+/// What a dependency is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The product itself, or building it.
@@ -65,7 +66,7 @@ pub(crate) enum Purpose {
 /// The members of the workspace; needs neither network nor lock file.
 pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
     let described = metadata(root, &["--no-deps", "--offline"])?;
-    let packages = described["packages"].as_array().context("cargo metadata names no packages")?;
+    let packages = described["packages"].as_array().context("cargo metadata lists no packages")?;
     Ok(packages.iter().map(|package| read_package(package, root)).collect())
 }
 

@@ -1,5 +1,6 @@
 //! The checksum algorithms by name, number and strength.
 
+use crate::crc::CrcKernel;
 use std::fmt;
 use std::str::FromStr;
 
@@ -83,6 +84,16 @@ impl Algorithm {
             Self::Crc64Nvme => "crc-64-nvme",
             Self::Xxh3 => "xxh3",
             Self::Linear => "linear",
+        }
+    }
+
+    /// The faster of the two strong algorithms with 64 bits, for short messages whose receiver can check either: a CRC where the
+    /// processor multiplies wide registers without carry, otherwise XXH3. [`crate::tuning`] measures, this only asks the processor.
+    #[inline]
+    pub fn fastest_strong() -> Self {
+        match CrcKernel::best() {
+            CrcKernel::Avx2 | CrcKernel::Avx512 | CrcKernel::Neon => Self::Crc64Nvme,
+            CrcKernel::Scalar | CrcKernel::Sse => Self::Xxh3,
         }
     }
 

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use control::{AccessPolicy, ClusterSecret};
+use lab::text_file::read_text;
 use manager::message::Quota;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pleach::environment::variable;
@@ -24,9 +25,12 @@ pub(crate) fn from_file<T: DeserializeOwned + Default>(path: Option<&Path>) -> R
     path.map_or_else(|| Ok(T::default()), read_toml)
 }
 
+/// The largest file that is read as text. A scenario with a fabric of a million hosts has a few kilobytes.
+pub(crate) const MAX_TEXT_BYTES: u64 = 16 << 20;
+
 /// Parses a file in TOML.
 pub(crate) fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = read_text(path, MAX_TEXT_BYTES)?;
     toml::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))
 }
 

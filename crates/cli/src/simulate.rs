@@ -1,6 +1,5 @@
 //! `pleach simulate`: a scenario file in, a report out.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,9 @@ use lab::oracle_checker::OracleChecker;
 use lab::progress::progress_bar;
 use lab::report::ReportArgs;
 use lab::simulation_report::{self, SimulationReport};
+use lab::text_file::read_text;
+
+use crate::configuration::MAX_TEXT_BYTES;
 
 /// Arguments of `pleach simulate`.
 #[derive(clap::Args)]
@@ -40,7 +42,7 @@ pub(crate) fn run(arguments: &SimulateArgs) -> Result<CommandOutcome> {
     }
     let path = arguments.scenario.as_ref().context("no scenario given")?;
     let file = path.display().to_string();
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
+    let text = read_text(path, MAX_TEXT_BYTES)?;
     let mut scenario = Scenario::parse(&text, &file)?;
     scenario.seed = arguments.seed.unwrap_or(scenario.seed);
     if let Some(operations) = arguments.operations {

@@ -35,6 +35,13 @@ fn report(arguments: &[&str]) -> Value {
 }
 
 #[test]
+fn an_endless_scenario_is_rejected() {
+    let output = pleach(&["simulate", "/dev/zero"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("/dev/zero is larger than 16384 KiB"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn every_shipped_scenario_runs_without_an_objection() {
     let all = scenarios();
     assert!(all.len() >= 12, "a dozen scenarios are shipped");

@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 mod plan;
+mod plan_file;
 mod random;
 
 pub use plan::{FaultKind, FaultPlan, FaultPlanError, FaultRule, PhaseFilter};
+pub use plan_file::{FaultPlanFileError, read_plan};
 pub use random::{Probability, RandomStream};

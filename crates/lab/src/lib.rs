@@ -14,5 +14,6 @@ pub mod progress;
 pub mod report;
 pub mod reproduce;
 pub mod simulation_report;
+pub mod text_file;
 
 pub use outcome::CommandOutcome;

@@ -36,7 +36,8 @@ pub struct OracleChecker {
 
 /// The oracle's verdict on a run.
 pub struct OracleJudgement {
-    pub(crate) verdict: Verdict,
+    /// Whether the results are right.
+    pub verdict: Verdict,
     /// The first failures; `verdict.failed` counts all.
     pub(crate) failures: Vec<FailedOperation>,
 }

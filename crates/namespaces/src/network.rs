@@ -10,7 +10,8 @@ use crate::namespace::{Namespace, NamespaceSet};
 /// A Linux bridge has at most 1,024 ports.
 pub const MAX_HOSTS: usize = 1000;
 /// Jumbo frames, the usual setting of clusters.
-const MTU: u32 = 9000;
+const DEFAULT_MTU_BYTES: u32 = 9000;
+/// The device of each host.
 const DEVICE: &str = "net0";
 
 /// Hosts and the bridge between them. Dropping the network deletes them.
@@ -28,11 +29,19 @@ pub struct NamespaceHost<'network> {
 }
 
 impl NamespaceNetwork {
-    /// Creates `count` hosts and returns once packets pass between them.
+    /// Creates `count` hosts, with jumbo frames (9,000 bytes), and returns once packets pass between them.
     ///
     /// # Errors
     /// The machine or the user cannot have such hosts; the error names the missing prerequisite.
     pub fn new(count: usize) -> Result<Self, NamespaceError> {
+        Self::with_mtu(count, DEFAULT_MTU_BYTES)
+    }
+
+    /// The same with another MTU of all links.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; and the kernel rejects an MTU below 68 or above 65,535 bytes.
+    pub fn with_mtu(count: usize, mtu_bytes: u32) -> Result<Self, NamespaceError> {
         if !(1..=MAX_HOSTS).contains(&count) {
             return Err(NamespaceError::HostCount(count));
         }
@@ -40,7 +49,7 @@ impl NamespaceNetwork {
         let bridge = set.create("switch")?;
         let hosts = (0..count).map(|host| set.create(&format!("host{host}"))).collect::<Result<_, _>>()?;
         let network = Self { hosts, bridge };
-        network.connect()?;
+        network.connect(mtu_bytes)?;
         // One port for each host, and the bridge itself.
         network.bridge.wait_until_up(count + 1)?;
         Ok(network)
@@ -64,15 +73,16 @@ impl NamespaceNetwork {
         self.hosts.iter().chain([&self.bridge]).map(Namespace::name).collect()
     }
 
-    fn connect(&self) -> Result<(), NamespaceError> {
+    fn connect(&self, mtu_bytes: u32) -> Result<(), NamespaceError> {
         // The bridge acts as a switch and has no address. Without snooping it sends multicast to all ports; no querier
         // would keep the groups alive.
-        let mut lines =
-            format!("link add name bridge mtu {MTU} type bridge forward_delay 0 stp_state 0 mcast_snooping 0\n");
+        let mut lines = format!(
+            "link add name bridge mtu {mtu_bytes} type bridge forward_delay 0 stp_state 0 mcast_snooping 0\n"
+        );
         lines += "link set dev bridge addrgenmode none\nlink set dev bridge up\n";
         for (index, host) in self.hosts.iter().enumerate() {
-            let far = format!("peer name {DEVICE} mtu {MTU} netns {}", host.name());
-            lines += &format!("link add name port{index} mtu {MTU} type veth {far}\n");
+            let far = format!("peer name {DEVICE} mtu {mtu_bytes} netns {}", host.name());
+            lines += &format!("link add name port{index} mtu {mtu_bytes} type veth {far}\n");
             lines +=
                 &format!("link set dev port{index} addrgenmode none\nlink set dev port{index} master bridge up\n");
         }

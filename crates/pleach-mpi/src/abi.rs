@@ -163,6 +163,20 @@ impl MpiAbi {
         }
     }
 
+    /// Writes a handle to an address.
+    ///
+    /// # Safety
+    /// There is room for a handle at that address.
+    pub(crate) unsafe fn write_handle(&self, address: usize, handle: usize) {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            match self.family {
+                AbiFamily::Mpich => *(address as *mut u32) = handle as u32,
+                AbiFamily::OpenMpi | AbiFamily::Standard => *(address as *mut usize) = handle,
+            }
+        }
+    }
+
     /// The class of a predefined datatype.
     #[inline]
     pub(crate) fn class(&self, mpi: &NativeMpi, datatype: usize) -> Option<DatatypeClass> {

@@ -1,5 +1,7 @@
 //! Collective communication over the native MPI: to bootstrap, to agree, and to compare progress during recovery.
 
+use std::time::{Duration, Instant};
+
 use crate::abi::MpiAbi;
 use crate::native_mpi::{NativeMpi, invoke};
 
@@ -65,6 +67,39 @@ impl BootstrapChannel<'_> {
             invoke!(start; in_place, values, count, int64, min, self.communicator, &raw mut pending.request)
         };
         (status == 0).then_some(pending)
+    }
+
+    /// As [`Self::all_agree`], but `None` if some rank does not take part within this time. Non-blocking collectives do not match the blocking
+    /// ones that a rank without this library calls.
+    pub(crate) fn all_agree_within(
+        &self,
+        rank: u32,
+        agrees: bool,
+        limit: Duration,
+    ) -> Option<Result<(), Option<u32>>> {
+        let first_dissenter = if agrees { i64::MAX } else { i64::from(rank) };
+        let Some(mut pending) = self.start_all_reduce_min(vec![first_dissenter]) else { return Some(Err(None)) };
+        let Some(test) = self.mpi.real.Test else { return Some(Err(None)) };
+        let began = Instant::now();
+        loop {
+            let (mut is_complete, mut status) = (0_i32, [0_u64; 16]);
+            // SAFETY: our own request; the status has room for that of any MPI.
+            let failed =
+                unsafe { invoke!(test; &raw mut pending.request, &raw mut is_complete, status.as_mut_ptr()) } != 0;
+            if failed {
+                return Some(Err(None));
+            }
+            if is_complete != 0 {
+                break;
+            }
+            if began.elapsed() > limit {
+                std::mem::forget(pending); // The native MPI may still write to it.
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        let first_dissenter = pending.values()[0];
+        Some(if first_dissenter == i64::MAX { Ok(()) } else { Err(u32::try_from(first_dissenter).ok()) })
     }
 
     /// Ok if all ranks agree; otherwise the first rank that does not, if the native MPI works.

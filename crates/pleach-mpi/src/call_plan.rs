@@ -242,6 +242,16 @@ pub(crate) fn input_of(
     let from = if call.send == job.abi.in_place { call.receive } else { call.send } as *const u8;
     let (fold, count) = match (call.collective, plan.payload) {
         (_, CallPayload::Nothing) => return true,
+        // The bytes of other ranks than the root do not matter.
+        (MpiCollective::Broadcast, _) if call.root as u32 != position.rank => {
+            into.resize(plan.bytes, 0);
+            return true;
+        }
+        (_, CallPayload::Bytes { is_contiguous: true }) => {
+            // SAFETY: the user guarantees that many bytes there.
+            into.extend_from_slice(unsafe { slice(call.receive as *const u8, plan.bytes) });
+            return true;
+        }
         (_, CallPayload::Bytes { .. }) => {
             return prepare(job, call, plan, position).map(|bytes| *into = bytes).is_ok();
         }

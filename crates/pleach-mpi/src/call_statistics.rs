@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::collective_call::{FallbackReason, MpiCollective};
 use crate::explanation::{MpiVersionInfo, OffloadExplanation};
 use crate::log::log;
+use crate::trial_report::TrialReport;
 
 /// Whether a call blocks until it is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +24,7 @@ pub(crate) enum CallMode {
     NonBlocking,
 }
 
-const COLLECTIVES: [(MpiCollective, &str); 7] = [
+pub(crate) const COLLECTIVES: [(MpiCollective, &str); 7] = [
     (MpiCollective::Barrier, "barrier"),
     (MpiCollective::Broadcast, "broadcast"),
     (MpiCollective::Reduce, "reduce"),
@@ -124,6 +125,8 @@ pub(crate) struct OffloadReport {
     pub(crate) mpi: MpiVersionInfo,
     /// Only with `PLEACH_MPI=explain`.
     pub(crate) explanation: Option<OffloadExplanation>,
+    /// What was tried both ways, and which way was faster.
+    pub(crate) trials: TrialReport,
     taken: Vec<OffloadedRow>,
     left: Vec<FallbackRow>,
 }
@@ -160,6 +163,7 @@ impl OffloadReport {
             packets: BTreeMap::new(),
             mpi: MpiVersionInfo::default(),
             explanation: None,
+            trials: TrialReport::default(),
             taken: Vec::new(),
             left: Vec::new(),
         };
@@ -231,6 +235,7 @@ impl OffloadReport {
             let _ =
                 writeln!(text, "  native: {}{name}, {why}: {calls} calls, {each:.2} us each", mode(row.non_blocking));
         }
+        text += &self.trials.text();
         text
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 /// A collective operation of MPI.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum MpiCollective {
     Barrier,
     Broadcast,
@@ -48,8 +48,8 @@ pub(crate) struct RankAndSize {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServedBy {
     Pleach,
-    /// The native MPI, after Pleach had failed.
-    Native,
+    /// The native MPI, for this reason.
+    Native(FallbackReason),
 }
 
 /// The status of a call, and the bytes of this rank's vector.
@@ -75,10 +75,13 @@ pub(crate) enum FallbackReason {
     NotYetFormed,
     NoProgress,
     Disabled,
+    Chosen,
+    Tried,
+    Slower,
 }
 
 impl FallbackReason {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Off,
         Self::Argument,
         Self::Type,
@@ -92,6 +95,9 @@ impl FallbackReason {
         Self::NotYetFormed,
         Self::NoProgress,
         Self::Disabled,
+        Self::Chosen,
+        Self::Tried,
+        Self::Slower,
     ];
 
     /// For the report.
@@ -110,6 +116,9 @@ impl FallbackReason {
             Self::NotYetFormed => "no blocking call before",
             Self::NoProgress => "no way to complete requests with this MPI",
             Self::Disabled => "PLEACH_MPI=blocking",
+            Self::Chosen => "PLEACH_MPI_CHOICE=mpi",
+            Self::Tried => "tried both ways",
+            Self::Slower => "Pleach is slower",
         }
     }
 }

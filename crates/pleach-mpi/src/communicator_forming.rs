@@ -8,10 +8,12 @@ use std::cell::Cell;
 use std::ffi::c_int;
 
 use crate::bootstrap_channel::BootstrapFailed;
+use crate::choice_table;
 use crate::collective_call::FallbackReason;
 use crate::communicator_table::{self as table, OffloadedCommunicator};
+use crate::configuration::ChoiceMode;
 use crate::log::log;
-use crate::mpi_job::MpiJob;
+use crate::mpi_job::{MpiJob, job};
 use crate::native_mpi::{NativeMpi, invoke};
 use crate::recovery;
 
@@ -50,7 +52,7 @@ fn form(job: &MpiJob, handle: usize) -> Result<&'static OffloadedCommunicator, F
         log("MPI_Comm_set_attr failed, so Pleach cannot track when the communicator is freed; aborting");
         std::process::abort();
     }
-    found
+    found.inspect(|offloaded| recovery::check_new(job, offloaded))
 }
 
 fn try_form(job: &MpiJob, handle: usize) -> Result<OffloadedCommunicator, FallbackReason> {
@@ -76,13 +78,16 @@ fn try_form(job: &MpiJob, handle: usize) -> Result<OffloadedCommunicator, Fallba
         || Err("the job is closed".to_owned()),
         |world| {
             let group = world.create_group(context, ranks).map_err(|error| error.to_string());
-            group.map(|communicator| OffloadedCommunicator::new(communicator, context))
+            group.map(|communicator| OffloadedCommunicator::new(job, communicator, context))
         },
     );
     match job.channel(handle).all_agree(rank, formed.is_ok()) {
         Ok(()) => {
             table::count_formed();
-            formed.map_err(|_| FallbackReason::NotFormed)
+            let formed = formed.map_err(|_| FallbackReason::NotFormed)?;
+            let formed = create_recovery_communicator(job, handle, formed).ok_or(FallbackReason::NotFormed)?;
+            inherit_choices(job, handle, &formed);
+            Ok(formed)
         }
         Err(dissenter) => {
             if let Err(error) = &formed {
@@ -94,6 +99,49 @@ fn try_form(job: &MpiJob, handle: usize) -> Result<OffloadedCommunicator, Fallba
             }
             Err(FallbackReason::NotFormed)
         }
+    }
+}
+
+/// Creates the communicator of the native MPI on which the ranks recover, if they are on several hosts. Collective; `None` at all ranks
+/// if the native MPI cannot create one.
+pub(crate) fn create_recovery_communicator(
+    job: &MpiJob,
+    handle: usize,
+    formed: OffloadedCommunicator,
+) -> Option<OffloadedCommunicator> {
+    if !formed.is_between_hosts() {
+        return Some(formed);
+    }
+    // Not a duplicate: that would call the program's functions for its attributes.
+    let created = same_ranks(job, handle);
+    let channel = job.channel(handle);
+    let all_created = channel.all_agree(formed.position.rank, created.is_some()).is_ok();
+    created.filter(|_| all_created).map(|created| formed.with_recovery_handle(created))
+}
+
+/// A new communicator with the same ranks.
+fn same_ranks(job: &MpiJob, handle: usize) -> Option<usize> {
+    let real = &job.mpi.real;
+    let (mut group, mut created) = (0_usize, 0_usize);
+    // SAFETY: handles fit a word; on a little-endian machine a handle of 32 bits is the lower half of its word.
+    let status = unsafe {
+        invoke!(real.Comm_group?; handle, &raw mut group);
+        let status = invoke!(real.Comm_create?; handle, group, &raw mut created);
+        invoke!(real.Group_free?; &raw mut group);
+        status
+    };
+    (status == 0 && created != 0 && created != job.abi.null_communicator).then_some(created)
+}
+
+/// Starts with the choices of communicators of the same layout, if all ranks have learned the same there.
+fn inherit_choices(job: &MpiJob, handle: usize, formed: &OffloadedCommunicator) {
+    if job.choice != ChoiceMode::Measure {
+        return;
+    }
+    let learned = choice_table::learned((formed.position.size, formed.communicator.hosts()));
+    let mut digests = [learned.digest(), -learned.digest()];
+    if job.channel(handle).all_reduce_min(&mut digests).is_ok() && digests[0] == -digests[1] {
+        formed.choices.inherit(learned);
     }
 }
 
@@ -156,6 +204,12 @@ extern "C" fn do_not_copy(_: usize, _: c_int, _: usize, _: usize, _: usize, is_c
 
 /// A communicator is freed. The attribute's value is its handle.
 extern "C" fn on_delete(_: usize, _: c_int, handle: usize, _: usize) -> c_int {
-    table::remove(handle);
+    let mut recovery_handle = recovery::forget(handle);
+    if let (Some(job), true) = (job(), recovery_handle != 0)
+        && let Some(free) = job.mpi.real.Comm_free
+    {
+        // SAFETY: our own communicator. All ranks are in the function that frees the program's one.
+        unsafe { invoke!(free; &raw mut recovery_handle) };
+    }
     0
 }

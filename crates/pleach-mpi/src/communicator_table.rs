@@ -4,11 +4,14 @@
 //! handle reads its record, and the standard forbids to free a communicator that a call is using.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pleach::Communicator;
 
+use crate::agreement::CallProgress;
+use crate::call_statistics::CallMode;
+use crate::choice_table::{CHOICE_NUMBERS, ChoiceTable};
 use crate::collective_call::{CollectiveCall, FallbackReason, RankAndSize};
 use crate::mpi_job::MpiJob;
 use crate::replay_log::ReplayLog;
@@ -17,7 +20,7 @@ use crate::replay_log::ReplayLog;
 const MAX_FORMED: i64 = 1024;
 
 /// What is known of a communicator of the native MPI: its offloaded communicator, or why it has none.
-struct CommunicatorRecord {
+pub(crate) struct CommunicatorRecord {
     offloaded: Result<OffloadedCommunicator, FallbackReason>,
 }
 
@@ -31,29 +34,138 @@ impl CommunicatorRecord {
 pub(crate) struct OffloadedCommunicator {
     pub(crate) communicator: Communicator,
     pub(crate) position: RankAndSize,
+    pub(crate) choices: ChoiceTable,
     context: u32,
     has_failed: AtomicBool,
+    started: AtomicU64,
     completed: AtomicU64,
     is_between_hosts: bool,
+    /// A communicator of the native MPI with the same ranks, for recovery alone; zero within one host. The calls on it are in the order in which
+    /// this library makes them, whatever calls of the program are in progress at a rank.
+    recovery_handle: usize,
     /// Inputs of the last calls, if the communicator is between hosts. Within one host nothing fails but a rank's death, after which
     /// replaying does not help.
     replay_log: Mutex<ReplayLog>,
+    steps: StepTracker,
 }
 
+/// Whether all ranks of a communicator between hosts are known to have completed what Pleach did on it.
+struct StepTracker {
+    /// The ranks have exchanged something since the last call that Pleach did here.
+    are_in_step: AtomicBool,
+    /// The ranks agreed that Pleach does calls on other communicators of some of them.
+    is_used_elsewhere: AtomicBool,
+    /// Calls that Pleach did here, and calls that were left to the native MPI.
+    pleach_calls: AtomicU64,
+    native_calls: AtomicU64,
+    /// Calls that Pleach did elsewhere, and the calls here when that number was last seen to grow.
+    elsewhere: AtomicU64,
+    calls_then: AtomicU64,
+}
+
+/// After so many calls on one communicator without any of Pleach on another one, there is none to be expected.
+const CALLS_UNTIL_ALONE: u64 = 1 << 10;
+
+/// Calls that Pleach did on all communicators between hosts.
+static PLEACH_CALLS: AtomicU64 = AtomicU64::new(0);
+
 impl OffloadedCommunicator {
-    pub(crate) fn new(communicator: Communicator, context: u32) -> Self {
-        let (is_between_hosts, replay_log) = (communicator.hosts() > 1, Mutex::default());
+    pub(crate) fn new(job: &MpiJob, communicator: Communicator, context: u32) -> Self {
+        let choices = ChoiceTable::new(job.choice, (communicator.size(), communicator.hosts()));
+        let steps = StepTracker {
+            are_in_step: AtomicBool::new(true),
+            is_used_elsewhere: AtomicBool::new(true), // Until they know better.
+            pleach_calls: AtomicU64::new(0),
+            native_calls: AtomicU64::new(0),
+            elsewhere: AtomicU64::new(0),
+            calls_then: AtomicU64::new(0),
+        };
+        let (is_between_hosts, replay_log) = (communicator.hosts() > 1, Mutex::new(ReplayLog::new(job.replay_bytes)));
         let position = RankAndSize { rank: communicator.rank(), size: communicator.size() };
-        let (has_failed, completed) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { communicator, position, context, has_failed, completed, is_between_hosts, replay_log }
+        let (has_failed, recovery_handle) = (AtomicBool::new(false), 0);
+        let (started, completed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self {
+            communicator,
+            position,
+            choices,
+            context,
+            has_failed,
+            started,
+            completed,
+            is_between_hosts,
+            recovery_handle,
+            replay_log,
+            steps,
+        }
+    }
+
+    /// Sets the communicator of the native MPI for recovery.
+    pub(crate) fn with_recovery_handle(mut self, recovery_handle: usize) -> Self {
+        self.recovery_handle = recovery_handle;
+        self
+    }
+
+    pub(crate) fn recovery_handle(&self) -> usize {
+        self.recovery_handle
     }
 
     /// Logs the input of a call, in case other ranks need it again.
     #[inline]
-    pub(crate) fn log_input(&self, call: &CollectiveCall, bytes: usize, input: impl FnOnce(&mut Vec<u8>) -> bool) {
+    pub(crate) fn log_input(
+        &self,
+        call: &CollectiveCall,
+        mode: CallMode,
+        bytes: usize,
+        input: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) {
         if self.is_between_hosts() {
-            self.replay_log().push(self.completed(), call, bytes, input);
+            self.steps.are_in_step.store(false, Ordering::Relaxed);
+            self.steps.pleach_calls.fetch_add(1, Ordering::Relaxed);
+            PLEACH_CALLS.fetch_add(1, Ordering::Relaxed);
+            let number = self.completed();
+            self.started.store(number + 1, Ordering::Relaxed);
+            self.replay_log().push(number, call, mode, bytes, input);
         }
+    }
+
+    /// Distinguishes the communicator from all others, past and present.
+    pub(crate) fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// Counts a call that was left to the native MPI.
+    pub(crate) fn count_native(&self) {
+        self.steps.native_calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// True if Pleach lately did calls on other communicators between hosts.
+    pub(crate) fn is_used_elsewhere(&self) -> bool {
+        let StepTracker { pleach_calls, native_calls, elsewhere, calls_then, .. } = &self.steps;
+        let here = pleach_calls.load(Ordering::Relaxed);
+        if self.replay_log().first_in_flight().is_some() {
+            return true; // A non-blocking call is as if elsewhere: it may fail while this rank is in other calls here.
+        }
+        let now_elsewhere = PLEACH_CALLS.load(Ordering::Relaxed).saturating_sub(here);
+        let calls = here + native_calls.load(Ordering::Relaxed);
+        if elsewhere.swap(now_elsewhere, Ordering::Relaxed) < now_elsewhere {
+            calls_then.store(calls, Ordering::Relaxed);
+            return true;
+        }
+        let then = calls_then.load(Ordering::Relaxed);
+        now_elsewhere > 0 && calls - then < CALLS_UNTIL_ALONE
+    }
+
+    /// The ranks have exchanged something: all of them have completed what Pleach did so far.
+    pub(crate) fn set_in_step(&self, is_used_elsewhere: bool) {
+        self.steps.are_in_step.store(true, Ordering::Relaxed);
+        self.steps.is_used_elsewhere.store(is_used_elsewhere, Ordering::Relaxed);
+    }
+
+    /// True if a call must not be left to the native MPI without an exchange: a rank might block in it that another rank needs for
+    /// its recovery. The same on all ranks.
+    pub(crate) fn needs_exchange(&self) -> bool {
+        let StepTracker { are_in_step, is_used_elsewhere, .. } = &self.steps;
+        self.is_between_hosts && (!are_in_step.load(Ordering::Relaxed) || is_used_elsewhere.load(Ordering::Relaxed))
     }
 
     pub(crate) fn replay_log(&self) -> MutexGuard<'_, ReplayLog> {
@@ -64,15 +176,27 @@ impl OffloadedCommunicator {
         self.is_between_hosts
     }
 
-    /// Counts a completed call.
+    /// Counts a completed call, or a non-blocking one that was started. True if the communicator has failed meanwhile.
     #[inline]
-    pub(crate) fn complete(&self) {
+    pub(crate) fn complete(&self) -> bool {
         // Calls on one communicator follow each other, so no other thread counts at the same time.
         self.completed.store(self.completed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if !self.is_between_hosts {
+            return false;
+        }
+        // Another thread sets the failure and then reads the count: one of the two sees what the other wrote.
+        fence(Ordering::SeqCst);
+        self.has_failed()
     }
 
     pub(crate) fn completed(&self) -> u64 {
         self.completed.load(Ordering::Relaxed)
+    }
+
+    /// How far this rank has come. Non-blocking calls in flight are not complete, nor are those after them.
+    pub(crate) fn progress(&self, log: &ReplayLog) -> CallProgress {
+        let (past, started) = (self.completed(), self.started.load(Ordering::Relaxed));
+        CallProgress { completed: log.first_in_flight().unwrap_or(past).min(past), started: started.max(past) }
     }
 
     /// True if the native MPI does all calls on this communicator.
@@ -83,7 +207,9 @@ impl OffloadedCommunicator {
 
     /// From now on the native MPI does all calls on this communicator. True if it did not before.
     pub(crate) fn set_failed(&self) -> bool {
-        !self.has_failed.swap(true, Ordering::Relaxed)
+        let is_news = !self.has_failed.swap(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        is_news
     }
 }
 
@@ -91,6 +217,9 @@ impl Drop for OffloadedCommunicator {
     fn drop(&mut self) {
         if self.context != 0 {
             release_context(self.context);
+        }
+        if self.position.rank == 0 {
+            self.choices.add_to(&mut *chosen());
         }
         AGGREGATED.fetch_add(self.communicator.statistics().aggregated as i64, Ordering::Relaxed);
         FORMED.fetch_sub(1, Ordering::Relaxed);
@@ -112,6 +241,13 @@ static FORMED: AtomicI64 = AtomicI64::new(0);
 static EVER_FORMED: AtomicI64 = AtomicI64::new(0);
 /// Operations through aggregation nodes, of offloaded communicators that were freed.
 static AGGREGATED: AtomicI64 = AtomicI64::new(0);
+
+/// Measured choices of offloaded communicators that were freed.
+static CHOSEN: Mutex<[i64; CHOICE_NUMBERS]> = Mutex::new([0; CHOICE_NUMBERS]);
+
+fn chosen() -> MutexGuard<'static, [i64; CHOICE_NUMBERS]> {
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// State that is needed only to form and free communicators.
 struct Registry {
@@ -212,8 +348,8 @@ pub(crate) fn insert(
     unsafe { &*record }.offloaded()
 }
 
-/// Removes a communicator that is freed.
-pub(crate) fn remove(handle: usize) {
+/// Removes a communicator that is freed. The handle of its communicator for recovery, or zero, and its record.
+pub(crate) fn remove(handle: usize) -> (usize, Option<Box<CommunicatorRecord>>) {
     let mut registry = registry();
     let bucket = bucket(handle);
     let slot = HANDLES[bucket].0.iter().position(|found| found.load(Ordering::Relaxed) == handle);
@@ -229,14 +365,33 @@ pub(crate) fn remove(handle: usize) {
     drop(registry);
     if let Some(record) = record.filter(|record| !record.is_null()) {
         // SAFETY: it came out of a box in `insert`, and its handle is no longer in the table.
-        drop(unsafe { Box::from_raw(record) });
+        let record = unsafe { Box::from_raw(record) };
+        return (record.offloaded().map_or(0, |offloaded| offloaded.recovery_handle), Some(record));
     }
+    (0, None)
 }
 
 /// All offloaded communicators that are between hosts, with their handles.
 pub(crate) fn between_hosts() -> Vec<(usize, &'static OffloadedCommunicator)> {
-    let found = handles().into_iter().filter_map(|handle| Some((handle, find(handle)?.offloaded().ok()?)));
-    found.filter(|(_, member)| member.is_between_hosts).collect()
+    offloaded().filter(|(_, member)| member.is_between_hosts).collect()
+}
+
+fn offloaded() -> impl Iterator<Item = (usize, &'static OffloadedCommunicator)> {
+    handles().into_iter().filter_map(|handle| Some((handle, find(handle)?.offloaded().ok()?)))
+}
+
+/// The measured choices on all communicators of which this process is rank 0.
+pub(crate) fn choices() -> Vec<i64> {
+    let mut numbers = chosen().to_vec();
+    offloaded()
+        .filter(|(_, member)| member.position.rank == 0)
+        .for_each(|(_, member)| member.choices.add_to(&mut numbers));
+    numbers
+}
+
+/// The offloaded communicator with this handle and context, if it still exists.
+pub(crate) fn of_context(handle: usize, context: u32) -> Option<&'static OffloadedCommunicator> {
+    find(handle)?.offloaded().ok().filter(|offloaded| offloaded.context == context)
 }
 
 /// An offloaded communicator that has failed.
@@ -254,7 +409,7 @@ fn handles() -> Vec<usize> {
 
 /// Removes all communicators, since the job closes.
 pub(crate) fn clear() {
-    handles().into_iter().for_each(remove);
+    handles().into_iter().for_each(|handle| drop(remove(handle)));
 }
 
 /// How many communicators of this rank were offloaded so far.
@@ -287,8 +442,8 @@ pub(crate) fn lookup_formed(
 }
 
 /// Adds `MPI_COMM_WORLD`.
-pub(crate) fn insert_world(job: &MpiJob, communicator: Communicator) {
+pub(crate) fn insert_world(job: &MpiJob, offloaded: OffloadedCommunicator) {
     reserve();
     count_formed();
-    let _ = insert(job.abi.world, Ok(OffloadedCommunicator::new(communicator, 0)));
+    let _ = insert(job.abi.world, Ok(offloaded));
 }

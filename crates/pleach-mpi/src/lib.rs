@@ -6,33 +6,45 @@
 //! One binary serves Open MPI, MPICH and its derivatives, and the ABI of MPI-5. docs/mpi.md documents what is offloaded and how to
 //! configure it, docs/decisions/0009-mpi-preload.md the design.
 //!
-//! Reading order, from the top: `wrappers` are the functions that programs call; `lifecycle` starts and ends offloading, configured by
+//! Reading order, from the top: `wrappers` are the functions that programs call, with `profiler` in between; `lifecycle` starts and ends offloading, configured by
 //! `configuration` and reported by `call_statistics` and `explanation`. `offload` runs blocking calls and `requests` non-blocking ones,
-//! both as `call_plan` says. `communicator_forming` and `communicator_table` map communicators; `recovery` and `replay_log` are for
-//! failures of Pleach. At the bottom, `native_mpi`, `abi`, `datatypes` and `bootstrap_channel` are the MPI of the process.
+//! both as `call_plan` says. `communicator_forming` and `communicator_table` map communicators; `recovery`, `recovery_guard`,
+//! `recovery_hook` and `replay_log` are for failures of Pleach. `choice_table` says whether Pleach or the native MPI does a call, `trial` decides it by measured times, and
+//! `measured_call` and `exchange` run the calls of a trial. At the bottom, `native_mpi`, `abi`, `datatypes` and `bootstrap_channel` are the MPI of the process.
 
 mod abi;
+mod agreement;
 mod bootstrap_channel;
 mod call_plan;
 mod call_statistics;
+mod choice_table;
 mod collective_call;
 mod communicator_forming;
 mod communicator_table;
 mod completion;
 mod configuration;
 mod datatypes;
+mod exchange;
 mod explanation;
 mod generalized_request;
 mod lifecycle;
 mod local_addresses;
 mod log;
+mod measured_call;
 mod mpi_job;
 mod native_calls;
 mod native_mpi;
 mod offload;
 mod packing;
+mod profiler;
 mod progress;
 mod recovery;
+mod recovery_guard;
+mod recovery_hook;
 mod replay_log;
 mod requests;
+mod size_class;
+mod trial;
+mod trial_budget;
+mod trial_report;
 mod wrappers;

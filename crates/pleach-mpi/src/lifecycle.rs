@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use pleach::{Communicator, RankIdentity, Settings};
 use serde::{Deserialize, Serialize};
@@ -12,14 +13,18 @@ use serde::{Deserialize, Serialize};
 use crate::abi::MpiAbi;
 use crate::bootstrap_channel::{BootstrapChannel, BootstrapFailed};
 use crate::call_statistics::{self, OffloadReport, PACKETS};
+use crate::communicator_table::OffloadedCommunicator;
 use crate::completion::RequestCompletion;
-use crate::configuration::{self, MpiConfiguration, OffloadMode};
+use crate::configuration::{self, ChoiceMode, MpiConfiguration, OffloadMode};
 use crate::explanation::{MpiVersionInfo, OffloadExplanation};
 use crate::local_addresses::{is_on_same_network, local_addresses, prefix_of};
 use crate::log::{log, set_rank};
 use crate::mpi_job::{self, MpiJob};
-use crate::native_mpi::{NativeMpi, mpi};
-use crate::{communicator_forming, communicator_table, packing, progress, recovery, requests};
+use crate::native_mpi::{NativeMpi, invoke, mpi};
+use crate::trial_report::TrialReport;
+use crate::{
+    communicator_forming, communicator_table, packing, progress, recovery, recovery_hook, requests, trial_budget,
+};
 
 /// The length of the broadcast [`BootstrapInfo`], padded with zeros.
 const BOOTSTRAP_INFO_BYTES: usize = 4096;
@@ -62,8 +67,24 @@ pub(crate) fn open(thread_level: i32) {
                 OffloadMode::All => RequestCompletion::of(mpi, &abi, thread_level),
                 OffloadMode::BlockingOnly | OffloadMode::Off => RequestCompletion::Disabled,
             };
-            let (max_bytes, world) = (configuration.max_bytes, Mutex::new(Some(communicator.clone())));
-            let job = mpi_job::install(MpiJob { mpi, abi, rank, size, max_bytes, world, key, completion });
+            let choice = agree_on_choice(&world, rank, configuration.choice);
+            let (max_bytes, replay_bytes) = (configuration.max_bytes, configuration.replay_bytes);
+            let world = Mutex::new(Some(communicator.clone()));
+            let (failures, patience) = (communicator.failure_counter(), configuration.recovery_timeout);
+            let job = mpi_job::install(MpiJob {
+                mpi,
+                abi,
+                rank,
+                size,
+                choice,
+                max_bytes,
+                replay_bytes,
+                world,
+                key,
+                completion,
+                failures,
+                patience,
+            });
             start(job, communicator);
         }
     }
@@ -83,7 +104,11 @@ fn configure_and_join(
         }
     });
     let is_wanted = configuration.as_ref().is_ok_and(|configuration| configuration.mode != OffloadMode::Off);
-    if let Err(dissenter) = world.all_agree(rank, is_wanted) {
+    let patience = configuration.as_ref().map_or(configuration::JOIN_TIMEOUT, MpiConfiguration::join_timeout);
+    let Some(agreed) = world.all_agree_within(rank, is_wanted, patience) else {
+        end_without_all_ranks(mpi, patience)
+    };
+    if let Err(dissenter) = agreed {
         let is_wrong = configuration.is_err();
         let reason = configuration.err().unwrap_or_else(|| "PLEACH_MPI is off".to_owned());
         if dissenter == Some(rank) && is_wrong {
@@ -112,6 +137,30 @@ fn configure_and_join(
     Ok((configuration, communicator, key))
 }
 
+/// Some ranks did not take part in the first agreement. The others cannot continue: the native MPI would wait for these ranks as well.
+fn end_without_all_ranks(mpi: &NativeMpi, patience: Duration) -> ! {
+    log(&format!(
+        "aborting the job: within {} s after MPI_Init, some ranks did not take part in Pleach's start. Most likely they run without \
+         this library: preload it on all ranks (pleach exec does so), or on none",
+        patience.as_secs()
+    ));
+    if let (Some(abort), Some(abi)) = (mpi.real.Abort, MpiAbi::of(mpi)) {
+        // SAFETY: the world exists until the native MPI is finalized.
+        unsafe { invoke!(abort; abi.world, 1_usize) };
+    }
+    std::process::abort()
+}
+
+/// The common choice of all ranks. Their environments may differ, but the ranks must not.
+fn agree_on_choice(world: &BootstrapChannel<'_>, rank: u32, own: ChoiceMode) -> ChoiceMode {
+    let mut names = [own as i64, -(own as i64)];
+    let is_common = world.all_reduce_min(&mut names).is_ok() && names[0] == -names[1];
+    if !is_common && rank == 0 {
+        log("PLEACH_MPI_CHOICE differs between ranks; Pleach does all calls, as with PLEACH_MPI_CHOICE=pleach");
+    }
+    if is_common { own } else { ChoiceMode::Pleach }
+}
+
 /// Offloads from now on, if all ranks can make the native MPI progress and know its pack format.
 fn start(job: &'static MpiJob, communicator: Communicator) {
     let is_supported = progress::prepare(job) && packing::is_plain(job);
@@ -119,8 +168,14 @@ fn start(job: &'static MpiJob, communicator: Communicator) {
         job.take_world();
         return stay_off("unsupported MPI: unknown pack format, or no way to make it progress");
     }
-    communicator_table::insert_world(job, communicator);
+    let world = OffloadedCommunicator::new(job, communicator, 0);
+    let Some(world) = communicator_forming::create_recovery_communicator(job, job.abi.world, world) else {
+        job.take_world();
+        return stay_off("the MPI cannot create another communicator");
+    };
+    communicator_table::insert_world(job, world);
     mpi_job::set_open();
+    recovery_hook::register(job);
 }
 
 fn stay_off(reason: &str) {
@@ -146,8 +201,11 @@ fn report(job: &MpiJob, world: Option<&Communicator>, explanation: Option<Offloa
     let tail = numbers.len();
     let [formed, failed] = [communicator_table::formed(), recovery::failed_communicators()];
     numbers.extend([formed, failed, communicator_table::aggregated()]);
+    numbers.extend(trial_budget::numbers());
     let packets = world.map(Communicator::packets).unwrap_or_default();
     numbers.extend(PACKETS.map(|(_, count)| count(&packets) as i64));
+    let choices = numbers.len();
+    numbers.extend(communicator_table::choices());
     let summed = job.channel(job.abi.world).all_reduce_sum(&mut numbers);
     if summed == Err(BootstrapFailed) || job.rank != 0 {
         return;
@@ -155,7 +213,8 @@ fn report(job: &MpiJob, world: Option<&Communicator>, explanation: Option<Offloa
     let mut report = OffloadReport::new(&numbers[..tail]);
     (report.communicators, report.failures) = (numbers[tail], numbers[tail + 1]);
     report.aggregated = numbers[tail + 2];
-    report.packets = PACKETS.iter().zip(&numbers[tail + 3..]).map(|((name, _), count)| (*name, *count)).collect();
+    report.trials = TrialReport::new(job.choice, &numbers[tail + 3..tail + 6], &numbers[choices..]);
+    report.packets = PACKETS.iter().zip(&numbers[tail + 6..]).map(|((name, _), count)| (*name, *count)).collect();
     (report.mpi, report.explanation) = (MpiVersionInfo::of(job), explanation);
     (report.ranks, report.hosts) = (job.size, world.map_or(0, Communicator::hosts));
     report.write(&target);

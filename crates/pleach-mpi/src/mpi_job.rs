@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
-use pleach::Communicator;
+use pleach::{Communicator, FailureCounter};
 
 use crate::abi::MpiAbi;
 use crate::bootstrap_channel::BootstrapChannel;
 use crate::completion::RequestCompletion;
+use crate::configuration::ChoiceMode;
 use crate::native_mpi::NativeMpi;
 
 pub(crate) struct MpiJob {
@@ -15,13 +17,21 @@ pub(crate) struct MpiJob {
     pub(crate) abi: MpiAbi,
     pub(crate) rank: u32,
     pub(crate) size: u32,
+    /// The same on all ranks.
+    pub(crate) choice: ChoiceMode,
     /// Vectors up to this many bytes are offloaded.
     pub(crate) max_bytes: usize,
+    /// Inputs of each communicator's last calls are kept up to this many bytes, in case Pleach fails.
+    pub(crate) replay_bytes: usize,
     /// The Pleach communicator of all ranks; none after the job is closed.
     pub(crate) world: Mutex<Option<Communicator>>,
     /// The key of the attribute by which each communicator of the native MPI reports that it is freed.
     pub(crate) key: i32,
     pub(crate) completion: RequestCompletion,
+    /// Failures that Pleach has learned of.
+    pub(crate) failures: FailureCounter,
+    /// After a failure of Pleach, the ranks must have recovered within this time.
+    pub(crate) patience: Duration,
 }
 
 static JOB: OnceLock<MpiJob> = OnceLock::new();

@@ -34,6 +34,10 @@ unsafe impl Send for MpiFunction {}
 unsafe impl Sync for MpiFunction {}
 
 impl MpiFunction {
+    pub(crate) fn at(address: usize) -> Self {
+        Self(address as *const c_void)
+    }
+
     pub(crate) fn address(self) -> *const c_void {
         self.0
     }
@@ -61,7 +65,7 @@ functions! {
     Bcast_c, Reduce_c, Allreduce_c, Reduce_scatter_block_c, Scan_c, Exscan_c,
     Ibarrier, Ibcast, Ireduce, Iallreduce, Ireduce_scatter_block, Iscan, Iexscan,
     Ibcast_c, Ireduce_c, Iallreduce_c, Ireduce_scatter_block_c, Iscan_c, Iexscan_c,
-    Comm_rank, Comm_size, Comm_test_inter, Comm_group, Group_free, Group_translate_ranks,
+    Comm_rank, Comm_size, Comm_test_inter, Comm_group, Comm_create, Group_free, Group_translate_ranks,
     Comm_create_keyval, Comm_set_attr, Comm_free, Comm_disconnect,
     Win_create, Win_create_c, Win_allocate, Win_allocate_c, Win_allocate_shared, Win_allocate_shared_c,
     Win_create_dynamic,
@@ -85,7 +89,9 @@ impl LoadedMpiLibrary {
         let mut paths: Vec<CString> = Vec::new();
         // SAFETY: the callback handles what the linker passes, and the list outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(collect_path), (&raw mut paths).cast()) };
-        let rank = |path: &CString| MPI_LIBRARIES.iter().position(|name| file_name(path).starts_with(name));
+        let rank = |path: &CString| {
+            MPI_LIBRARIES.iter().position(|name| file_name(path.to_str().unwrap_or_default()).starts_with(name))
+        };
         paths.sort_by_key(|path| rank(path));
         let handle = paths.iter().filter(|path| rank(path).is_some()).find_map(|path| {
             // SAFETY: a path from the linker; `RTLD_NOLOAD` loads nothing new.
@@ -97,11 +103,10 @@ impl LoadedMpiLibrary {
 
     /// A function of the native MPI, not the wrapper of the same name here.
     pub(crate) fn function(&self, name: &str) -> Option<MpiFunction> {
-        let name = CString::new(name).ok()?;
-        // SAFETY: a name that ends with a zero.
-        let next = unsafe { next(name.as_ptr()) };
-        let found = if next.is_null() { self.symbol(&name) } else { next };
-        (!found.is_null()).then_some(MpiFunction(found))
+        next_function(name).or_else(|| {
+            let found = self.symbol(&CString::new(name).ok()?);
+            (!found.is_null()).then_some(MpiFunction(found))
+        })
     }
 
     /// The address of an object of the native MPI.
@@ -145,8 +150,21 @@ unsafe extern "C" fn next(name: *const c_char) -> *mut c_void {
 /// Libraries of MPIs, for the case that the MPI is outside the global scope: a Python module that is loaded late brings its own.
 const MPI_LIBRARIES: [&str; 3] = ["libmpi_abi.so", "libmpi.so", "libmpich.so"];
 
-fn file_name(path: &CStr) -> &str {
-    path.to_str().unwrap_or_default().rsplit('/').next().unwrap_or_default()
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// True if a file has the name of an MPI's library.
+pub(crate) fn is_mpi_library(path: &str) -> bool {
+    MPI_LIBRARIES.iter().any(|library| file_name(path).starts_with(library))
+}
+
+/// The next function of this name after this library in the lookup order.
+pub(crate) fn next_function(name: &str) -> Option<MpiFunction> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a name that ends with a zero.
+    let found = unsafe { next(name.as_ptr()) };
+    (!found.is_null()).then_some(MpiFunction(found))
 }
 
 unsafe extern "C" fn collect_path(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {

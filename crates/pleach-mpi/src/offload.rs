@@ -1,18 +1,27 @@
 //! Runs a blocking call on Pleach, and falls back to the native MPI if Pleach fails.
 
 use crate::call_plan::{self, CallPayload, CallPlan, OffloadedOperation};
+use crate::call_statistics::CallMode;
+use crate::choice_table::{ChoiceKey, NextCall};
 use crate::collective_call::{CallOutcome, CollectiveCall, FallbackReason, MpiCollective, ServedBy};
 use crate::communicator_forming;
 use crate::communicator_table::OffloadedCommunicator;
+use crate::configuration::ChoiceMode;
 use crate::datatypes::{ElementLayout, MpiReduction, slice};
+use crate::measured_call::MeasuredCall;
 use crate::mpi_job::{MpiJob, job};
+use crate::native_calls;
 use crate::progress;
 use crate::recovery;
+use crate::trial::Way;
 
 /// Runs a call and blocks until it is complete.
 #[inline]
 pub(crate) fn run(call: &CollectiveCall) -> Result<CallOutcome, FallbackReason> {
     let job = job().ok_or(FallbackReason::Off)?;
+    if job.choice == ChoiceMode::Native {
+        return Err(FallbackReason::Chosen);
+    }
     let plan = CallPlan::of(job, call)?;
     let offloaded = communicator_forming::lookup_or_form(job, call.communicator)?;
     plan.check(job, call, offloaded.position)?;
@@ -22,25 +31,76 @@ pub(crate) fn run(call: &CollectiveCall) -> Result<CallOutcome, FallbackReason> 
     if bytes == 0 && call.collective != MpiCollective::Barrier {
         return Ok(CallOutcome { status: 0, bytes, served_by: ServedBy::Pleach }); // No rank contributes anything, and no rank must wait.
     }
+    let key = ChoiceKey::of(call.collective, bytes);
     if offloaded.has_failed() {
-        return Ok(CallOutcome {
-            status: recovery::run_after_failure(job, call, offloaded),
-            bytes,
-            served_by: ServedBy::Native,
-        });
+        return Ok(run_after_failure(job, call, bytes, offloaded, key));
     }
-    offloaded.log_input(call, bytes, |into| call_plan::input_of(job, call, &copy(), offloaded.position, into));
+    match offloaded.choices.next(key) {
+        NextCall::Settled(Way::Pleach) => Ok(run_and_recover(job, call, plan, offloaded)),
+        NextCall::Settled(Way::Native) => Ok(MeasuredCall { job, call, plan: &copy(), offloaded, key }.leave()),
+        NextCall::Tried => Ok(MeasuredCall { job, call, plan: &copy(), offloaded, key }.try_both_ways()),
+    }
+}
+
+/// Does a call with Pleach.
+#[inline(never)]
+pub(crate) fn run_by_pleach(
+    job: &MpiJob,
+    call: &CollectiveCall,
+    plan: &CallPlan,
+    offloaded: &OffloadedCommunicator,
+) -> CallOutcome {
+    if offloaded.has_failed() {
+        // It became known during an exchange just before.
+        let status = recovery::run_after_failure(job, call, offloaded);
+        return CallOutcome { status, bytes: plan.bytes, served_by: ServedBy::Native(FallbackReason::Failed) };
+    }
+    run_and_recover(job, call, *plan, offloaded)
+}
+
+#[inline(always)]
+fn run_and_recover(
+    job: &MpiJob,
+    call: &CollectiveCall,
+    plan: CallPlan,
+    offloaded: &OffloadedCommunicator,
+) -> CallOutcome {
+    let bytes = plan.bytes;
+    let copy = || plan;
+    offloaded.log_input(call, CallMode::Blocking, bytes, |into| {
+        call_plan::input_of(job, call, &copy(), offloaded.position, into)
+    });
     match run_on(job, call, plan, offloaded) {
         Ok(()) => {
-            offloaded.complete();
-            Ok(CallOutcome { status: 0, bytes, served_by: ServedBy::Pleach })
+            if offloaded.complete() {
+                recovery::replay_late_completion(job, offloaded);
+            }
+            CallOutcome { status: 0, bytes, served_by: ServedBy::Pleach }
         }
-        Err(error) => Ok(CallOutcome {
-            status: recovery::recover(job, call, &copy(), offloaded, &error),
-            bytes,
-            served_by: ServedBy::Native,
-        }),
+        Err(error) => {
+            let status = recovery::recover(job, call, &copy(), offloaded, &error);
+            CallOutcome { status, bytes, served_by: ServedBy::Native(FallbackReason::Failed) }
+        }
     }
+}
+
+/// Does a call on a communicator that has failed.
+#[cold]
+fn run_after_failure(
+    job: &MpiJob,
+    call: &CollectiveCall,
+    bytes: usize,
+    offloaded: &OffloadedCommunicator,
+    key: ChoiceKey,
+) -> CallOutcome {
+    // Ranks that do not know of the failure yet do such a call without any exchange: so must this one.
+    let is_left = recovery::has_deferred(offloaded) && offloaded.choices.next(key) == NextCall::Settled(Way::Native);
+    let (status, reason) = match is_left {
+        // SAFETY: the user's own arguments.
+        true => (unsafe { native_calls::run(job.mpi, call) }, FallbackReason::Slower),
+        false => (recovery::run_after_failure(job, call, offloaded), FallbackReason::Failed),
+    };
+    CallOutcome { status, bytes, served_by: ServedBy::Native(reason) }
 }
 
 #[inline(always)]

@@ -5,12 +5,22 @@
 //! layer below). A rank that had its result already, or needed none, is ahead. The native MPI replays the calls in between: a rank that
 //! has completed one contributes its logged input again and discards the result. So no result is lost, and none is wrong.
 //!
-//! All of these calls are non-blocking, also the agreement: a rank may wait in one communicator for a rank that waits for it in
-//! another. What recovery cannot resolve is a rank that blocks in some other function of the native MPI while another needs it.
+//! Calls that are left to the native MPI on purpose (`measured_call.rs`) are neither counted nor replayed: no rank does such a call while
+//! another one may still need its help, because the ranks exchange their progress before it, and that exchange is the agreement of the
+//! recovery if Pleach has failed at any of them. Where the ranks are in step, and so do such calls without an exchange, a rank that
+//! sees a failure elsewhere defers the agreement to the next call that Pleach would have done.
+//!
+//! All of these calls are on communicators of their own, and non-blocking, also the agreement: a rank may wait in one communicator for
+//! a rank that waits for it in another, or block in any function of the native MPI, whose progress engine then calls
+//! `recovery_hook.rs`. With an MPI that has no such hook, a rank that blocks there while another needs it cannot help; the job ends
+//! with that reason when the patience is over.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use crate::agreement::{AgreedProgress, TrialBallot};
 use crate::call_plan::CallPlan;
 use crate::collective_call::{CollectiveCall, MpiCollective};
 use crate::communicator_table::{self, OffloadedCommunicator};
@@ -18,11 +28,66 @@ use crate::log::log;
 use crate::mpi_job::MpiJob;
 use crate::native_calls;
 use crate::native_mpi::invoke;
-use crate::replay_log::{RecoveryState, ReplayLog, ReplayedCall};
+use crate::progress;
+use crate::recovery_guard::RecoveryGuard;
+use crate::replay_log::{RecoveryState, ReplayLog, ReplayState, ReplayedCall};
+use crate::requests;
+
+/// So many calls on a communicator are non-blocking after those that are replayed: by then, all ranks have recovered everywhere.
+const NON_BLOCKING_CALLS: u64 = 1000;
+
+/// After a process has died, the launcher of the MPI has this long to end the job.
+const LAUNCHER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Some communicator of this rank has failed.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 static FAILED_COMMUNICATORS: AtomicI64 = AtomicI64::new(0);
+/// Some communicator has an agreement or replayed calls in flight.
+static IS_UNSETTLED: AtomicBool = AtomicBool::new(false);
+
+/// Why the first of them failed.
+static REASON: Mutex<String> = Mutex::new(String::new());
+
+fn reason() -> MutexGuard<'static, String> {
+    REASON.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Called by the progress engine of the native MPI, often: joins the recovery that other ranks have begun, and advances it.
+#[inline]
+pub(crate) fn advance_inside_mpi(job: &MpiJob) {
+    /// Failures that were looked at.
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    let failures = job.failures.count();
+    let has_news = failures != SEEN.load(Ordering::Relaxed) && !has_failed();
+    if !has_news && !IS_UNSETTLED.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(_guard) = RecoveryGuard::try_lock() else { return };
+    if has_news && join_other_ranks(job) {
+        SEEN.store(failures, Ordering::Relaxed);
+    }
+    advance_all(job);
+}
+
+/// Other ranks have reported a failure: begins the recovery here. False to be called again: if a process has died, its launcher may end the job.
+fn join_other_ranks(job: &MpiJob) -> bool {
+    static SINCE: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut communicators =
+        communicator_table::between_hosts().into_iter().map(|(_, offloaded)| &offloaded.communicator);
+    let found =
+        communicators.find_map(|communicator| communicator.known_failure().map(|error| (communicator, error)));
+    let Some((communicator, error)) = found else { return true };
+    if let pleach::Error::RankLost { rank } = error
+        && communicator.is_process_lost(rank)
+    {
+        let mut since = SINCE.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.get_or_insert_with(Instant::now).elapsed() < LAUNCHER_TIMEOUT {
+            return false;
+        }
+    }
+    fail_all(job, &error.to_string());
+    true
+}
 
 /// True if Pleach has failed on some communicator, as far as this rank knows.
 #[inline]
@@ -44,22 +109,11 @@ pub(crate) fn recover(
     communicator: &OffloadedCommunicator,
     error: &pleach::Error,
 ) -> c_int {
+    leave_death_to_launcher(communicator, error);
     if !communicator.is_between_hosts() {
         abort(job, &error.to_string()); // Within a host nothing fails but a rank's death.
     }
-    if !HAS_FAILED.swap(true, Ordering::Relaxed) && job.rank == 0 {
-        log(&format!("{error}; the native MPI serves communicators between hosts from here on"));
-    }
-    for (handle, other) in communicator_table::between_hosts() {
-        let mut log = other.replay_log();
-        if log.recovery.is_none() {
-            begin(job, handle, other, &mut log);
-            other.communicator.revoke(&error.to_string());
-        }
-        if other.set_failed() {
-            FAILED_COMMUNICATORS.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    fail_all(job, &error.to_string());
     if plan.overwrites_input(job, call) {
         // Part of the result may have overwritten the input.
         let log = communicator.replay_log();
@@ -74,9 +128,201 @@ pub(crate) fn recover(
     run_after_failure(job, call, communicator)
 }
 
-fn begin(job: &MpiJob, handle: usize, communicator: &OffloadedCommunicator, log: &mut ReplayLog) {
-    let own = communicator.completed() as i64;
-    match job.channel(handle).start_all_reduce_min(vec![own, -own]) {
+/// If a process has ended, its launcher ends the job, with that process's exit status: blocks until then, for some seconds at most.
+#[cold]
+pub(crate) fn leave_death_to_launcher(communicator: &OffloadedCommunicator, error: &pleach::Error) {
+    if let pleach::Error::RankLost { rank } = error
+        && communicator.communicator.is_process_lost(*rank)
+    {
+        std::thread::sleep(LAUNCHER_TIMEOUT);
+    }
+}
+
+/// A non-blocking call on this communicator has failed in Pleach.
+#[cold]
+pub(crate) fn fail_non_blocking(job: &MpiJob, handle: usize, context: u32, error: &pleach::Error) {
+    let Some(communicator) = communicator_table::of_context(handle, context) else {
+        abort(job, &format!("{error} in a non-blocking call on a communicator that was freed"));
+    };
+    if has_failed() {
+        return fail_all(job, &error.to_string());
+    }
+    leave_death_to_launcher(communicator, error);
+    if !communicator.is_between_hosts() {
+        abort(job, &format!("{error} in a non-blocking call")); // Within a host nothing fails but a rank's death.
+    }
+    fail_all(job, &error.to_string());
+}
+
+/// A non-blocking call that began while another thread gave up its communicator: if the ranks have agreed without it, it begins now, on the
+/// communicator for recovery or on its own.
+#[cold]
+pub(crate) fn start_late_call(handle: usize, context: u32, number: u64, start: impl FnOnce(Option<usize>)) {
+    let Some(communicator) = communicator_table::of_context(handle, context) else { return };
+    let _guard = RecoveryGuard::lock();
+    let mut log = communicator.replay_log();
+    let Some(RecoveryState::Replaying(state)) = &mut log.recovery else { return };
+    if number < state.next {
+        return; // It was restarted with the others.
+    }
+    let is_replayed = number < state.end;
+    state.next = number + 1;
+    drop(log);
+    start(is_replayed.then(|| communicator.recovery_handle()));
+}
+
+/// A communicator was formed while a failure may have become known: it must not miss that.
+pub(crate) fn check_new(job: &MpiJob, communicator: &OffloadedCommunicator) {
+    if !communicator.is_between_hosts() {
+        return;
+    }
+    let known = communicator.communicator.known_failure().map(|error| error.to_string());
+    if let Some(why) = known {
+        fail_all(job, &why);
+    } else if has_failed() {
+        let _guard = RecoveryGuard::lock();
+        fail(job, communicator, "Pleach failed on another communicator");
+    }
+}
+
+/// A communicator is freed while no thread looks at all of them. The handle of its communicator for recovery, or zero.
+pub(crate) fn forget(handle: usize) -> usize {
+    let guard = RecoveryGuard::lock();
+    let (recovery_handle, record) = communicator_table::remove(handle);
+    // The native MPI may free it inside a call of ours, with references to it further up.
+    #[expect(clippy::vec_box, reason = "references to the records must stay valid")]
+    static FORGOTTEN: Mutex<Vec<Box<communicator_table::CommunicatorRecord>>> = Mutex::new(Vec::new());
+    let mut forgotten = FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    forgotten.extend(record);
+    let unused = if guard.is_outermost() { std::mem::take(&mut *forgotten) } else { Vec::new() };
+    drop((forgotten, guard));
+    drop(unused);
+    recovery_handle
+}
+
+/// Starts a non-blocking call on a communicator that has failed.
+#[cold]
+pub(crate) fn start_after_failure(
+    job: &MpiJob,
+    call: &CollectiveCall,
+    communicator: &OffloadedCommunicator,
+    request: usize,
+) -> c_int {
+    let number = communicator.completed();
+    begin_if_deferred(job, communicator);
+    let end = wait_for_agreement(job, communicator, Some(job.patience));
+    let _guard = RecoveryGuard::lock();
+    let handle = if number < end { begin_replayed_call(communicator, number) } else { call.communicator };
+    communicator.complete();
+    let mut started = 0_usize;
+    // SAFETY: the user's own arguments.
+    let status =
+        unsafe { native_calls::start(job.mpi, &CollectiveCall { communicator: handle, ..*call }, &mut started) };
+    // SAFETY: the user's own place for the request.
+    unsafe { job.abi.write_handle(request, started) };
+    status
+}
+
+/// This rank begins a call that is replayed; the communicator for it.
+fn begin_replayed_call(communicator: &OffloadedCommunicator, number: u64) -> usize {
+    if let Some(RecoveryState::Replaying(state)) = &mut communicator.replay_log().recovery {
+        state.next = number + 1;
+    }
+    communicator.recovery_handle()
+}
+
+/// Gives up every communicator between hosts.
+fn fail_all(job: &MpiJob, why: &str) {
+    let _guard = RecoveryGuard::lock();
+    if !HAS_FAILED.swap(true, Ordering::Relaxed) {
+        *reason() = why.to_owned();
+        if job.rank == 0 {
+            log(&format!("{why}; the native MPI serves communicators between hosts from here on"));
+        }
+    }
+    for (_, communicator) in communicator_table::between_hosts() {
+        fail(job, communicator, why);
+    }
+}
+
+fn fail(job: &MpiJob, communicator: &OffloadedCommunicator, why: &str) {
+    let mut log = communicator.replay_log();
+    if log.is_occupied {
+        return; // The thread that occupies it does this afterwards.
+    }
+    let is_news = communicator.set_failed();
+    let needs_help = communicator.needs_exchange() || log.first_in_flight().is_some();
+    if log.recovery.is_none() && needs_help {
+        begin(job, communicator, &mut log);
+    }
+    drop(log);
+    if is_news {
+        communicator.communicator.revoke(why);
+        FAILED_COMMUNICATORS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Pleach has failed, at this rank or at another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PleachFailed;
+
+/// A communicator between hosts on which no recovery begins: its thread exchanges values with the other ranks, or does a call on the
+/// native MPI after that. Another thread would disturb the order of these calls.
+pub(crate) struct OccupiedCommunicator<'a> {
+    job: &'a MpiJob,
+    communicator: &'a OffloadedCommunicator,
+}
+
+/// Occupies a communicator until the result is dropped.
+pub(crate) fn occupy<'a>(
+    job: &'a MpiJob,
+    communicator: &'a OffloadedCommunicator,
+) -> Result<OccupiedCommunicator<'a>, PleachFailed> {
+    let mut log = communicator.replay_log();
+    if communicator.has_failed() || log.recovery.is_some() {
+        return Err(PleachFailed);
+    }
+    log.is_occupied = true;
+    Ok(OccupiedCommunicator { job, communicator })
+}
+
+impl Drop for OccupiedCommunicator<'_> {
+    fn drop(&mut self) {
+        self.communicator.replay_log().is_occupied = false;
+        if has_failed() && !self.communicator.has_failed() {
+            let _guard = RecoveryGuard::lock();
+            fail(self.job, self.communicator, "Pleach failed on another communicator");
+        }
+    }
+}
+
+/// In an exchange on an occupied communicator, the ranks agreed that Pleach has failed.
+#[cold]
+pub(crate) fn join(job: &MpiJob, communicator: &OffloadedCommunicator, agreed: &AgreedProgress) {
+    let why = "Pleach failed at another rank";
+    let guard = RecoveryGuard::lock();
+    let mut log = communicator.replay_log();
+    log.recovery = Some(begin_replay(job, communicator, &log, agreed));
+    IS_UNSETTLED.store(true, Ordering::Relaxed);
+    drop(log);
+    drop(guard);
+    if communicator.set_failed() {
+        communicator.communicator.revoke(why);
+        FAILED_COMMUNICATORS.fetch_add(1, Ordering::Relaxed);
+    }
+    fail_all(job, why);
+}
+
+/// True if the ranks of a failed communicator have not begun to agree, since they are in step.
+pub(crate) fn has_deferred(communicator: &OffloadedCommunicator) -> bool {
+    communicator.replay_log().recovery.is_none()
+}
+
+fn begin(job: &MpiJob, communicator: &OffloadedCommunicator, log: &mut ReplayLog) {
+    let values =
+        AgreedProgress::encode(communicator.progress(log), communicator.has_failed(), &TrialBallot::default());
+    IS_UNSETTLED.store(true, Ordering::Relaxed);
+    match job.channel(communicator.recovery_handle()).start_all_reduce_min(values) {
         Some(pending) => log.recovery = Some(RecoveryState::Agreeing(pending)),
         None => abort(job, "MPI_Iallreduce failed"),
     }
@@ -85,22 +331,56 @@ fn begin(job: &MpiJob, handle: usize, communicator: &OffloadedCommunicator, log:
 /// Does a call on a communicator that has failed.
 pub(crate) fn run_after_failure(job: &MpiJob, call: &CollectiveCall, communicator: &OffloadedCommunicator) -> c_int {
     let number = communicator.completed();
-    let last_replayed = wait_for_agreement(job, communicator);
-    communicator.complete();
-    if number > last_replayed {
+    begin_if_deferred(job, communicator);
+    let end = wait_for_agreement(job, communicator, Some(job.patience));
+    if number > end + NON_BLOCKING_CALLS {
+        communicator.complete();
         // SAFETY: the user's own arguments.
         return unsafe { native_calls::run(job.mpi, call) };
     }
-    // Non-blocking, as at the ranks that replay this call.
-    let mut request = start(job, call);
-    wait_until(job, || test(job, &mut request).then_some(()));
+    // Non-blocking, as at the ranks that replay this call. Later calls as well: another rank may need this one on another communicator.
+    let mut request = if number < end {
+        let _guard = RecoveryGuard::lock();
+        start(job, &CollectiveCall { communicator: begin_replayed_call(communicator, number), ..*call })
+    } else {
+        start(job, call)
+    };
+    communicator.complete();
+    wait_until(job, None, || test(job, &mut request).then_some(()));
     0
+}
+
+fn begin_if_deferred(job: &MpiJob, communicator: &OffloadedCommunicator) {
+    let _guard = RecoveryGuard::lock();
+    let mut log = communicator.replay_log();
+    if log.recovery.is_none() {
+        begin(job, communicator, &mut log);
+    }
+}
+
+/// A call was completed although its communicator failed meanwhile: other ranks may need it again.
+#[cold]
+pub(crate) fn replay_late_completion(job: &MpiJob, communicator: &OffloadedCommunicator) {
+    let _guard = RecoveryGuard::lock();
+    let mut log = communicator.replay_log();
+    // If the ranks have not agreed yet, the call is replayed then.
+    if let Some(RecoveryState::Replaying(mut state)) =
+        log.recovery.take_if(|state| matches!(state, RecoveryState::Replaying(_)))
+    {
+        let numbers = state.next..communicator.completed().min(state.end);
+        state.next = state.next.max(numbers.end);
+        state.calls.extend(numbers.map(|number| replay(job, communicator, &log, number)));
+        log.recovery = Some(RecoveryState::Replaying(state));
+        IS_UNSETTLED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Called before a call that was never offloaded: it must follow the replayed ones.
 pub(crate) fn before_native_call(job: &MpiJob, communicator: usize) {
-    if let Some(communicator) = communicator_table::failed(job, communicator) {
-        wait_for_agreement(job, communicator);
+    if let Some(communicator) = communicator_table::failed(job, communicator)
+        && !has_deferred(communicator)
+    {
+        wait_for_agreement(job, communicator, Some(job.patience));
     }
 }
 
@@ -109,82 +389,130 @@ pub(crate) fn settle(job: &MpiJob, communicator: usize) {
     if let Some(Ok(offloaded)) = communicator_table::lookup(job, communicator)
         && offloaded.is_between_hosts()
     {
-        settle_each(job, &[(communicator, offloaded)]);
+        settle_each(job, &[offloaded]);
     }
 }
 
 /// The same, for all communicators.
 pub(crate) fn settle_all(job: &MpiJob) {
-    settle_each(job, &communicator_table::between_hosts());
+    let communicators: Vec<_> =
+        communicator_table::between_hosts().into_iter().map(|(_, offloaded)| offloaded).collect();
+    settle_each(job, &communicators);
 }
 
-fn settle_each(job: &MpiJob, communicators: &[(usize, &OffloadedCommunicator)]) {
-    // Begin on all before waiting for any: another rank may wait in the last of them.
-    for (handle, communicator) in communicators {
-        let mut log = communicator.replay_log();
-        if log.recovery.is_none() {
-            begin(job, *handle, communicator, &mut log);
-        }
+fn settle_each(job: &MpiJob, communicators: &[&OffloadedCommunicator]) {
+    // Non-blocking calls in flight first: what is complete everywhere need not be replayed.
+    for communicator in communicators {
+        let is_done = || communicator.has_failed() || communicator.replay_log().first_in_flight().is_none();
+        wait_until(job, None, || is_done().then_some(()));
     }
-    for (_, communicator) in communicators {
-        wait_for_agreement(job, communicator);
-        wait_until(job, || match &communicator.replay_log().recovery {
-            Some(RecoveryState::Replaying { calls, .. }) => calls.is_empty().then_some(()),
-            _ => None,
+    // Begin on all before waiting for any: another rank may wait in the last of them.
+    communicators.iter().for_each(|communicator| begin_if_deferred(job, communicator));
+    // Without a limit: a rank may free a communicator, or end, long before another one.
+    for communicator in communicators {
+        wait_for_agreement(job, communicator, None);
+        wait_until(job, None, || {
+            let log = communicator.replay_log();
+            let has_replayed =
+                matches!(&log.recovery, Some(RecoveryState::Replaying(state)) if state.calls.is_empty());
+            (has_replayed && log.first_in_flight().is_none()).then_some(())
         });
     }
 }
 
-/// Blocks until the ranks have agreed; the number of the last call that is replayed.
-fn wait_for_agreement(job: &MpiJob, communicator: &OffloadedCommunicator) -> u64 {
-    wait_until(job, || match &communicator.replay_log().recovery {
-        Some(RecoveryState::Replaying { last_replayed, .. }) => Some(*last_replayed),
+/// Blocks until the ranks have agreed; the number of the first call after those that are replayed. Aborts the job after `limit`.
+fn wait_for_agreement(job: &MpiJob, communicator: &OffloadedCommunicator, limit: Option<Duration>) -> u64 {
+    wait_until(job, limit, || match &communicator.replay_log().recovery {
+        Some(RecoveryState::Replaying(state)) => Some(state.end),
         _ => None,
     })
 }
 
-/// Advances the recovery of all communicators until `done` returns something.
-fn wait_until<R>(job: &MpiJob, mut done: impl FnMut() -> Option<R>) -> R {
+/// Advances the recovery of all communicators until `done` returns something. Aborts the job after `limit`.
+fn wait_until<R>(job: &MpiJob, limit: Option<Duration>, mut done: impl FnMut() -> Option<R>) -> R {
+    let began = Instant::now();
     loop {
         if let Some(result) = done() {
             return result;
         }
-        for (_, communicator) in communicator_table::between_hosts() {
-            advance(job, communicator);
+        advance_all(job);
+        // Other ranks may first need a message, or this rank's part of a non-blocking call, before they take part.
+        progress::progress_mpi();
+        requests::advance(job);
+        if limit.is_some_and(|limit| began.elapsed() > limit) {
+            abort(
+                job,
+                &format!(
+                    "{}, and within {} s some rank did not take part in the recovery: it computes, or blocks outside the MPI, or in a \
+                     function that this MPI does not let Pleach interrupt; to wait longer, set PLEACH_PATIENCE to more seconds",
+                    reason(),
+                    began.elapsed().as_secs()
+                ),
+            );
         }
         std::thread::yield_now();
     }
 }
 
-fn advance(job: &MpiJob, communicator: &OffloadedCommunicator) {
-    let mut log = communicator.replay_log();
-    match log.recovery.take() {
-        Some(RecoveryState::Agreeing(mut pending)) => match test(job, pending.request()) {
-            true => {
-                let (all_completed, last_replayed) = (pending.values()[0] as u64, -pending.values()[1] as u64);
-                let numbers = all_completed..communicator.completed();
-                let calls = numbers.map(|number| replay(job, &log, number)).collect();
-                log.recovery = Some(RecoveryState::Replaying { last_replayed, calls });
-            }
-            false => log.recovery = Some(RecoveryState::Agreeing(pending)),
-        },
-        Some(RecoveryState::Replaying { last_replayed, mut calls }) => {
-            calls.retain_mut(|call| !test(job, &mut call.request));
-            log.recovery = Some(RecoveryState::Replaying { last_replayed, calls });
-        }
-        None => {}
+/// Advances the recovery of all communicators, if there is any.
+pub(crate) fn advance_all(job: &MpiJob) {
+    let _guard = RecoveryGuard::lock();
+    let mut is_unsettled = false;
+    for (_, communicator) in communicator_table::between_hosts() {
+        is_unsettled |= advance(job, communicator);
     }
+    IS_UNSETTLED.store(is_unsettled, Ordering::Relaxed);
+}
+
+/// True if something is still in flight.
+fn advance(job: &MpiJob, communicator: &OffloadedCommunicator) -> bool {
+    let mut log = communicator.replay_log();
+    let state = match log.recovery.take() {
+        None => return false,
+        Some(RecoveryState::Agreeing(mut pending)) => match test(job, pending.request()) {
+            true => begin_replay(job, communicator, &log, &AgreedProgress::decode(pending.values())),
+            false => RecoveryState::Agreeing(pending),
+        },
+        Some(RecoveryState::Replaying(mut state)) => {
+            state.calls.retain_mut(|call| !test(job, &mut call.request));
+            RecoveryState::Replaying(state)
+        }
+    };
+    let is_unsettled = !matches!(&state, RecoveryState::Replaying(state) if state.calls.is_empty());
+    log.recovery = Some(state);
+    is_unsettled
+}
+
+/// Starts the calls again that some rank lacks: those that this rank has completed, and its non-blocking ones in flight.
+fn begin_replay(
+    job: &MpiJob,
+    communicator: &OffloadedCommunicator,
+    log: &ReplayLog,
+    agreed: &AgreedProgress,
+) -> RecoveryState {
+    let numbers = agreed.all_completed..communicator.completed().min(agreed.any_started);
+    let (end, next) = (agreed.any_started, numbers.end);
+    let mut calls = Vec::new();
+    for number in numbers {
+        if !(log.is_in_flight(number) && requests::restart(job, communicator, number)) {
+            calls.push(replay(job, communicator, log, number));
+        }
+    }
+    RecoveryState::Replaying(ReplayState { end, next, calls })
 }
 
 /// Starts a call again that this rank has completed.
-fn replay(job: &MpiJob, log: &ReplayLog, number: u64) -> ReplayedCall {
+fn replay(job: &MpiJob, communicator: &OffloadedCommunicator, log: &ReplayLog, number: u64) -> ReplayedCall {
     let Some((call, bytes)) = log.input_of(number) else {
         abort(job, "another rank needs this rank's input of an earlier call, which is no longer in the replay log");
     };
-    let mut call = *call;
+    let mut call = CollectiveCall { communicator: communicator.recovery_handle(), ..*call };
     let mut buffers = [bytes.to_vec(), vec![0; bytes.len()]];
     if call.collective == MpiCollective::Broadcast {
         (call.count, call.datatype) = (bytes.len() as i64, job.abi.byte);
+        call.receive = buffers[0].as_mut_ptr() as usize;
+    } else if call.send == job.abi.in_place {
+        // In place again: all ranks must do the same, and Open MPI has another algorithm for it.
         call.receive = buffers[0].as_mut_ptr() as usize;
     } else {
         (call.send, call.receive) = (buffers[0].as_ptr() as usize, buffers[1].as_mut_ptr() as usize);
@@ -193,7 +521,7 @@ fn replay(job: &MpiJob, log: &ReplayLog, number: u64) -> ReplayedCall {
 }
 
 /// Starts a call on the native MPI; its request.
-fn start(job: &MpiJob, call: &CollectiveCall) -> usize {
+pub(crate) fn start(job: &MpiJob, call: &CollectiveCall) -> usize {
     let mut request = 0_usize;
     // SAFETY: the user's own arguments, or buffers as long as the call requires, which outlive the request.
     if unsafe { native_calls::start(job.mpi, call, &mut request) } != 0 {
@@ -203,7 +531,7 @@ fn start(job: &MpiJob, call: &CollectiveCall) -> usize {
 }
 
 /// True if a request is complete.
-fn test(job: &MpiJob, request: &mut usize) -> bool {
+pub(crate) fn test(job: &MpiJob, request: &mut usize) -> bool {
     let Some(test) = job.mpi.real.Test else { abort(job, "the native MPI has no MPI_Test") };
     let mut is_complete = 0_i32;
     let mut status = [0_u64; 16];

@@ -5,29 +5,37 @@
 use std::collections::VecDeque;
 
 use crate::bootstrap_channel::PendingAllreduce;
+use crate::call_statistics::CallMode;
 use crate::collective_call::CollectiveCall;
 
-/// Longer inputs are not logged: to log one costs as much as to send it.
-const MAX_INPUT_BYTES: usize = 64 << 10;
-/// Calls in the log, and bytes of all their inputs.
+/// Calls in the log.
 const MAX_CALLS: usize = 64;
-const MAX_BYTES: usize = 1 << 20;
-/// Allocations up to this size are reused: to allocate one costs more than to fill it.
+/// The longest input that is logged, as a part of all inputs: to log a long one costs as much as to send it.
+const MAX_BYTES_PER_CALL: usize = 16;
+/// Allocations up to this size are reused for any input, longer ones for inputs of similar length: to allocate one costs more than to
+/// fill it.
 const MAX_REUSED_BYTES: usize = 1 << 10;
+const MAX_REUSED_RATIO: usize = 4;
 
-/// The last calls on a communicator, the one in flight included.
-#[derive(Default)]
+/// The last calls on a communicator, those in flight included.
 pub(crate) struct ReplayLog {
     calls: VecDeque<LoggedCall>,
+    /// Bytes of all inputs, and at most so many.
     bytes: usize,
+    max_bytes: usize,
+    /// Non-blocking calls in flight.
+    in_flight: Vec<u64>,
     /// The recovery of the communicator, after Pleach failed on it.
     pub(crate) recovery: Option<RecoveryState>,
+    /// A thread exchanges values with the other ranks, or does a call on the native MPI after that: recovery must not begin meanwhile.
+    pub(crate) is_occupied: bool,
 }
 
 struct LoggedCall {
     /// How many calls preceded it.
     number: u64,
     call: CollectiveCall,
+    mode: CallMode,
     /// None if it was too long.
     input: Option<Vec<u8>>,
 }
@@ -36,8 +44,18 @@ struct LoggedCall {
 pub(crate) enum RecoveryState {
     /// The ranks agree on their progress.
     Agreeing(PendingAllreduce),
-    /// Calls up to `last_replayed` are non-blocking at all ranks; `calls` are those that this rank replays for others.
-    Replaying { last_replayed: u64, calls: Vec<ReplayedCall> },
+    /// All ranks do the calls from the first that any of them lacks to the last that any has started on the recovery communicator.
+    Replaying(ReplayState),
+}
+
+/// The calls that the native MPI does on the recovery communicator.
+pub(crate) struct ReplayState {
+    /// The first call after them.
+    pub(crate) end: u64,
+    /// The first one that this rank has not begun there.
+    pub(crate) next: u64,
+    /// Those in flight that this rank had completed, and does again for others.
+    pub(crate) calls: Vec<ReplayedCall>,
 }
 
 /// A call in flight on the native MPI, and its buffers.
@@ -47,11 +65,18 @@ pub(crate) struct ReplayedCall {
 }
 
 impl ReplayLog {
+    /// A log of inputs of at most so many bytes.
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        let (calls, bytes, in_flight) = (VecDeque::new(), 0, Vec::new());
+        Self { calls, bytes, max_bytes, in_flight, recovery: None, is_occupied: false }
+    }
+
     /// Logs a call that begins, with an input of `bytes` bytes. `input` copies it to an empty buffer, or returns false.
     pub(crate) fn push(
         &mut self,
         number: u64,
         call: &CollectiveCall,
+        mode: CallMode,
         bytes: usize,
         input: impl FnOnce(&mut Vec<u8>) -> bool,
     ) {
@@ -59,23 +84,42 @@ impl ReplayLog {
         if self.calls.len() == MAX_CALLS {
             buffer = self.drop_oldest();
         }
-        // This rank has completed the last call. If that was a synchronizing one, all ranks have completed those before it. A buffer
-        // that is reused at once is still in the cache.
-        if self.calls.back().is_some_and(|last| last.number + 1 == number && last.call.collective.synchronizes()) {
-            while self.calls.len() > 1 {
+        // This rank has completed the last call. If that was a synchronizing one, all ranks have completed the blocking calls before
+        // it. A buffer that is reused at once is still in the cache.
+        let is_last = |last: &LoggedCall| last.mode == CallMode::Blocking && last.number + 1 == number;
+        if self.calls.back().is_some_and(|last| is_last(last) && last.call.collective.synchronizes()) {
+            while self.calls.len() > 1 && self.calls.front().is_some_and(|first| first.mode == CallMode::Blocking) {
                 buffer = self.drop_oldest();
             }
         }
-        if buffer.capacity() > MAX_REUSED_BYTES {
+        if buffer.capacity() > MAX_REUSED_BYTES.max(bytes.saturating_mul(MAX_REUSED_RATIO)) {
             buffer = Vec::new();
         }
         buffer.clear();
-        let input = (bytes <= MAX_INPUT_BYTES && input(&mut buffer)).then_some(buffer);
+        let input = (bytes <= self.max_bytes / MAX_BYTES_PER_CALL && input(&mut buffer)).then_some(buffer);
         self.bytes += input.as_ref().map_or(0, Vec::len);
-        self.calls.push_back(LoggedCall { number, call: *call, input });
-        while self.bytes > MAX_BYTES {
+        self.calls.push_back(LoggedCall { number, call: *call, mode, input });
+        while self.bytes > self.max_bytes {
             self.drop_oldest();
         }
+        if mode == CallMode::NonBlocking {
+            self.in_flight.push(number);
+        }
+    }
+
+    /// A non-blocking call is complete.
+    pub(crate) fn complete(&mut self, number: u64) {
+        self.in_flight.retain(|other| *other != number);
+    }
+
+    /// True if a non-blocking call with this number is in flight.
+    pub(crate) fn is_in_flight(&self, number: u64) -> bool {
+        self.in_flight.contains(&number)
+    }
+
+    /// The first non-blocking call in flight.
+    pub(crate) fn first_in_flight(&self) -> Option<u64> {
+        self.in_flight.iter().min().copied()
     }
 
     /// Drops the oldest call; its buffer can be reused.
@@ -97,6 +141,9 @@ mod tests {
     use super::*;
     use crate::collective_call::MpiCollective;
 
+    const MAX_BYTES: usize = 1 << 20;
+    const LONG: usize = 64 << 10;
+
     /// A call that a rank may complete before others have entered it.
     fn call() -> CollectiveCall {
         call_of(MpiCollective::Reduce)
@@ -114,20 +161,20 @@ mod tests {
 
     #[test]
     fn inputs_are_found_by_number_up_to_a_limit() {
-        let mut log = ReplayLog::default();
+        let mut log = ReplayLog::new(MAX_BYTES);
         for number in 0..100 {
-            log.push(number, &call(), 8, |into| fill(into, number as u8, 8));
+            log.push(number, &call(), CallMode::Blocking, 8, |into| fill(into, number as u8, 8));
         }
         assert_eq!(log.input_of(99).map(|(_, bytes)| bytes[0]), Some(99));
         assert_eq!(log.input_of(36).map(|(_, bytes)| bytes[0]), Some(36));
         assert!(log.input_of(35).is_none() && log.input_of(100).is_none());
         for number in 100..200 {
-            log.push(number, &call(), MAX_INPUT_BYTES, |into| fill(into, 0, MAX_INPUT_BYTES));
+            log.push(number, &call(), CallMode::Blocking, LONG, |into| fill(into, 0, LONG));
         }
         assert!(log.bytes <= MAX_BYTES && log.input_of(199).is_some());
         // Short calls after long ones neither see nor hold the long buffers.
         for number in 200..300 {
-            log.push(number, &call(), 8, |into| fill(into, number as u8, 8));
+            log.push(number, &call(), CallMode::Blocking, 8, |into| fill(into, number as u8, 8));
         }
         assert_eq!(log.input_of(299).map(|(_, bytes)| bytes), Some(&[299_u32 as u8; 8][..]));
         let capacity: usize = log.calls.iter().flat_map(|call| &call.input).map(Vec::capacity).sum();
@@ -136,7 +183,7 @@ mod tests {
 
     #[test]
     fn calls_before_a_completed_synchronizing_call_are_dropped() {
-        let mut log = ReplayLog::default();
+        let mut log = ReplayLog::new(MAX_BYTES);
         let collectives = [
             MpiCollective::Reduce,
             MpiCollective::Broadcast,
@@ -148,7 +195,7 @@ mod tests {
         ];
         let mut first_logged = Vec::new();
         for (number, collective) in (0..).zip(collectives) {
-            log.push(number, &call_of(collective), 8, |into| fill(into, number as u8, 8));
+            log.push(number, &call_of(collective), CallMode::Blocking, 8, |into| fill(into, number as u8, 8));
             assert_eq!(log.input_of(number).map(|(_, bytes)| bytes[0]), Some(number as u8), "the call in flight");
             let first =
                 (0..=number).find(|number| log.input_of(*number).is_some()).expect("at least the call in flight");
@@ -162,24 +209,41 @@ mod tests {
     /// A synchronizing call that failed proves nothing; the next call then has the same number.
     #[test]
     fn calls_before_a_failed_synchronizing_call_stay() {
-        let mut log = ReplayLog::default();
-        log.push(0, &call(), 8, |into| fill(into, 1, 8));
-        log.push(1, &call_of(MpiCollective::AllReduce), 8, |into| fill(into, 2, 8));
-        log.push(1, &call_of(MpiCollective::AllReduce), 8, |into| fill(into, 3, 8));
+        let mut log = ReplayLog::new(MAX_BYTES);
+        log.push(0, &call(), CallMode::Blocking, 8, |into| fill(into, 1, 8));
+        log.push(1, &call_of(MpiCollective::AllReduce), CallMode::Blocking, 8, |into| fill(into, 2, 8));
+        log.push(1, &call_of(MpiCollective::AllReduce), CallMode::Blocking, 8, |into| fill(into, 3, 8));
         assert_eq!(log.input_of(0).map(|(_, bytes)| bytes[0]), Some(1));
     }
 
     #[test]
     fn an_input_that_cannot_be_copied_is_not_logged() {
-        let mut log = ReplayLog::default();
-        log.push(0, &call(), 8, |into| !fill(into, 7, 4));
+        let mut log = ReplayLog::new(MAX_BYTES);
+        log.push(0, &call(), CallMode::Blocking, 8, |into| !fill(into, 7, 4));
         assert!(log.input_of(0).is_none() && log.bytes == 0);
     }
 
     #[test]
     fn long_inputs_are_not_logged() {
-        let mut log = ReplayLog::default();
-        log.push(0, &call(), MAX_INPUT_BYTES + 1, |_| unreachable!("not copied"));
+        let mut log = ReplayLog::new(MAX_BYTES);
+        log.push(0, &call(), CallMode::Blocking, LONG + 1, |_| unreachable!("not copied"));
         assert!(log.input_of(0).is_none());
+    }
+
+    /// A rank may wait for a non-blocking call after it has completed later ones.
+    #[test]
+    fn non_blocking_calls_stay_in_the_log_and_count_until_they_are_complete() {
+        let mut log = ReplayLog::new(MAX_BYTES);
+        let all_reduce = call_of(MpiCollective::AllReduce);
+        log.push(0, &call(), CallMode::Blocking, 8, |into| fill(into, 0, 8));
+        log.push(1, &all_reduce, CallMode::NonBlocking, 8, |into| fill(into, 1, 8));
+        for number in 2..10 {
+            log.push(number, &all_reduce, CallMode::Blocking, 8, |into| fill(into, number as u8, 8));
+            assert_eq!(log.input_of(1).map(|(_, bytes)| bytes[0]), Some(1));
+        }
+        assert_eq!(log.first_in_flight(), Some(1));
+        assert!(log.is_in_flight(1) && !log.is_in_flight(2));
+        log.complete(1);
+        assert_eq!(log.first_in_flight(), None);
     }
 }

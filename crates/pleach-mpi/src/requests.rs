@@ -2,8 +2,10 @@
 //!
 //! The user waits and tests with functions of the native MPI. What advances Pleach meanwhile depends on the MPI. Open MPI calls us from its
 //! progress engine. MPICH polls us while the user waits for the request, and a thread advances it otherwise. Any other MPI must allow a
-//! thread to complete requests (`MPI_THREAD_MULTIPLE`).
+//! thread to complete requests (`MPI_THREAD_MULTIPLE`). If Pleach fails, the native MPI does the calls in flight again, from the user's
+//! buffers, which Pleach does not touch before it has a result.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -14,14 +16,19 @@ use nix::libc;
 use pleach::OwnedRequest;
 
 use crate::call_plan::{self, CallPlan, OffloadedOperation};
+use crate::call_statistics::CallMode;
+use crate::choice_table::ChoiceKey;
 use crate::collective_call::{CallOutcome, CollectiveCall, FallbackReason, MpiCollective, RankAndSize, ServedBy};
-use crate::communicator_table;
+use crate::communicator_table::{self, OffloadedCommunicator};
 use crate::completion::RequestCompletion;
+use crate::configuration::ChoiceMode;
 use crate::generalized_request::{cancel, query};
 use crate::mpi_job::{MpiJob, job, last_job};
 use crate::native_mpi::invoke;
 use crate::progress;
 use crate::recovery;
+use crate::recovery_guard::RecoveryGuard;
+use crate::trial::Way;
 
 /// How often the thread advances pending calls.
 const ADVANCE_INTERVAL: Duration = Duration::from_micros(100);
@@ -31,6 +38,11 @@ struct PendingCall {
     call: CollectiveCall,
     plan: CallPlan,
     position: RankAndSize,
+    /// The communicator, by handle and context.
+    handle: usize,
+    context: u32,
+    /// The number of the call there; none if it needs no communication.
+    number: Option<u64>,
     /// The generalized request.
     request: AtomicUsize,
     stage: Mutex<PendingStage>,
@@ -38,9 +50,25 @@ struct PendingCall {
 
 enum PendingStage {
     Running(OwnedRequest),
+    /// Pleach has failed; recovery decides what becomes of it.
+    Failed(pleach::Error),
+    /// The native MPI does it, with this request of its own.
+    Native(usize),
     /// The result is here, but not yet in the user's buffer.
     Arrived(Vec<u8>),
+    /// The native MPI has written the result there.
+    ArrivedInPlace,
     Complete,
+}
+
+impl PendingStage {
+    fn has_arrived(&self) -> bool {
+        matches!(self, Self::Arrived(_) | Self::ArrivedInPlace)
+    }
+
+    fn needs_native_mpi(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Native(_))
+    }
 }
 
 static PENDING: Mutex<Vec<Arc<PendingCall>>> = Mutex::new(Vec::new());
@@ -49,28 +77,67 @@ static CHANGED: Condvar = Condvar::new();
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
+thread_local! {
+    /// Open MPI's progress engine has called us: when we test a request of its own, it calls us again.
+    static IS_ADVANCING: Cell<bool> = const { Cell::new(false) };
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PendingCall {
-    /// Advances it; true if its result is here. Never blocks.
-    fn advance(&self, job: &MpiJob) -> bool {
+    /// Advances it in Pleach; true if its result is here. Never blocks, and does not call the native MPI.
+    fn advance(&self) -> bool {
         let Ok(mut stage) = self.stage.try_lock() else { return false };
-        let PendingStage::Running(started) = &*stage else { return matches!(*stage, PendingStage::Arrived(_)) };
+        let PendingStage::Running(started) = &*stage else { return stage.has_arrived() };
         match started.poll() {
-            Some(Ok(bytes)) => {
-                *stage = PendingStage::Arrived(bytes);
-                true
-            }
-            Some(Err(error)) => recovery::abort(job, &format!("{error} in a non-blocking call")),
-            None => false,
+            Some(Ok(bytes)) => *stage = PendingStage::Arrived(bytes),
+            Some(Err(error)) => *stage = PendingStage::Failed(error),
+            None => {}
         }
+        stage.has_arrived()
+    }
+
+    /// Advances it in the native MPI, or begins the recovery, if Pleach has failed; true if its result is here.
+    fn advance_after_failure(&self, job: &MpiJob) -> bool {
+        let Ok(mut stage) = self.stage.try_lock() else { return false };
+        match &mut *stage {
+            PendingStage::Native(request) => {
+                if recovery::test(job, request) {
+                    *stage = PendingStage::ArrivedInPlace;
+                }
+                stage.has_arrived()
+            }
+            PendingStage::Failed(error) => {
+                let error = error.clone();
+                drop(stage);
+                recovery::fail_non_blocking(job, self.handle, self.context, &error);
+                if let Some(number) = self.number {
+                    recovery::start_late_call(self.handle, self.context, number, |recovery_handle| {
+                        self.restart(job, recovery_handle.unwrap_or(self.call.communicator));
+                    });
+                }
+                false
+            }
+            _ => stage.has_arrived(),
+        }
+    }
+
+    /// Lets the native MPI do it on this communicator, from the user's buffers, which have no result yet; false if it is complete.
+    fn restart(&self, job: &MpiJob, communicator: usize) -> bool {
+        let mut stage = lock(&self.stage);
+        if !matches!(*stage, PendingStage::Running(_) | PendingStage::Failed(_) | PendingStage::Arrived(_)) {
+            return false;
+        }
+        let call = CollectiveCall { communicator, ..self.call };
+        *stage = PendingStage::Native(recovery::start(job, &call));
+        true
     }
 
     /// Advances it, and completes it if its result is here; true if it is complete.
     fn complete_if_arrived(&self, job: &MpiJob) -> bool {
-        if self.advance(job) {
+        if self.advance() || self.advance_after_failure(job) {
             self.complete(job);
             let mut list = lock(&PENDING);
             let before = list.len();
@@ -83,12 +150,21 @@ impl PendingCall {
     /// Copies the result to the user and completes the request. Only for threads that may call the native MPI.
     fn complete(&self, job: &MpiJob) {
         let mut stage = lock(&self.stage);
-        let PendingStage::Arrived(bytes) = &*stage else { return };
-        if let Err(error) = call_plan::finish(job, &self.call, &self.plan, self.position, bytes) {
+        if let PendingStage::Arrived(bytes) = &*stage
+            && let Err(error) = call_plan::finish(job, &self.call, &self.plan, self.position, bytes)
+        {
             recovery::abort(job, &format!("{error} in a non-blocking call"));
+        }
+        if !stage.has_arrived() {
+            return;
         }
         *stage = PendingStage::Complete;
         drop(stage);
+        if let Some(number) = self.number
+            && let Some(offloaded) = communicator_table::of_context(self.handle, self.context)
+        {
+            offloaded.replay_log().complete(number);
+        }
         if let Some(complete) = job.mpi.real.Grequest_complete {
             // SAFETY: the request was started by us and completes once.
             unsafe { invoke!(complete; self.request.load(Ordering::Acquire)) };
@@ -105,26 +181,40 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
         _ if request == 0 => return Err(FallbackReason::Argument),
         _ => {}
     }
+    if job.choice == ChoiceMode::Native {
+        return Err(FallbackReason::Chosen);
+    }
     let plan = CallPlan::of(job, call)?;
     let offloaded = communicator_table::lookup_formed(job, call.communicator)?;
     plan.check(job, call, offloaded.position)?;
-    if offloaded.has_failed() {
-        return Err(FallbackReason::Failed);
+    let way = offloaded.choices.way(ChoiceKey::of(call.collective, plan.bytes));
+    // As blocking calls. An exchange would block. Ranks that do not know of a failure yet do such a call without any agreement.
+    let is_before_agreement = !offloaded.has_failed() || recovery::has_deferred(offloaded);
+    if way == Way::Native && !offloaded.needs_exchange() && is_before_agreement {
+        return Err(FallbackReason::Slower);
     }
     let bytes = plan.bytes;
-    let stage = if bytes == 0 && call.collective != MpiCollective::Barrier {
+    let communicates = bytes > 0 || call.collective == MpiCollective::Barrier;
+    if offloaded.has_failed() && communicates {
+        let status = recovery::start_after_failure(job, call, offloaded, request);
+        return Ok(CallOutcome { status, bytes, served_by: ServedBy::Native(FallbackReason::Failed) });
+    }
+    let stage = if !communicates {
         PendingStage::Arrived(Vec::new())
     } else {
         let input = call_plan::prepare(job, call, &plan, offloaded.position);
         match input.and_then(|input| OffloadedOperation::start(call, &plan, &offloaded.communicator, input)) {
             Ok(started) => PendingStage::Running(started),
-            Err(error) => recovery::abort(job, &format!("{error} in a non-blocking call")),
+            Err(error) => PendingStage::Failed(error),
         }
     };
     let pending = Arc::new(PendingCall {
         call: *call,
         plan,
         position: offloaded.position,
+        handle: job.abi.handle(call.communicator),
+        context: offloaded.context(),
+        number: communicates.then(|| offloaded.completed()),
         request: AtomicUsize::new(0),
         stage: Mutex::new(stage),
     });
@@ -132,16 +222,25 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
     if status != 0 {
         recovery::abort(job, "MPI_Grequest_start failed");
     }
-    // If a later call fails, this one cannot be replayed.
-    offloaded.log_input(call, usize::MAX, |_| false);
-    offloaded.complete();
-    if pending.advance(job) {
-        pending.complete(job);
-    } else {
+    if communicates {
+        let input = |into: &mut Vec<u8>| call_plan::input_of(job, call, &plan, offloaded.position, into);
+        offloaded.log_input(call, CallMode::NonBlocking, bytes, input);
+    }
+    let has_arrived = pending.advance();
+    if !has_arrived {
+        // In the list before it counts: recovery finds every call in flight there.
         prepare_progress(job);
-        lock(&PENDING).push(pending);
+        lock(&PENDING).push(Arc::clone(&pending));
         COUNT.fetch_add(1, Ordering::Release);
         CHANGED.notify_one();
+    }
+    if communicates {
+        offloaded.complete();
+    }
+    if has_arrived {
+        pending.complete(job);
+    } else {
+        pending.advance_after_failure(job);
     }
     Ok(CallOutcome { status, bytes, served_by: ServedBy::Pleach })
 }
@@ -189,29 +288,40 @@ enum MayComplete {
 
 /// Advances all pending calls, and completes those whose results are here if this thread may. Returns how many these are.
 fn advance_all(job: &MpiJob, may_complete: MayComplete) -> c_int {
-    let Ok(mut pending) = PENDING.try_lock() else { return 0 };
-    let mut arrived = Vec::new();
-    pending.retain(|pending| {
-        let has_arrived = pending.advance(job);
-        if has_arrived {
-            arrived.push(Arc::clone(pending));
-        }
-        !has_arrived
-    });
-    COUNT.fetch_sub(arrived.len(), Ordering::Release);
+    let Ok(pending) = PENDING.try_lock() else { return 0 };
+    // The native MPI is not called while the list is locked: its progress engine calls us.
+    let is_ready = |pending: &&Arc<PendingCall>| {
+        pending.advance() || pending.stage.try_lock().is_ok_and(|stage| stage.needs_native_mpi())
+    };
+    let ready: Vec<Arc<PendingCall>> = pending.iter().filter(is_ready).cloned().collect();
     drop(pending);
-    if may_complete == MayComplete::Yes {
-        arrived.iter().for_each(|pending| pending.complete(job));
+    if may_complete == MayComplete::No {
+        return 0;
     }
-    arrived.len() as c_int
+    ready.iter().filter(|pending| pending.complete_if_arrived(job)).count() as c_int
+}
+
+/// Advances the calls in flight. For threads inside an MPI call of the user.
+pub(crate) fn advance(job: &MpiJob) {
+    advance_all(job, MayComplete::Yes);
+}
+
+/// Recovery has come to a call in flight: the native MPI does it. False if it is complete after all.
+pub(crate) fn restart(job: &MpiJob, offloaded: &OffloadedCommunicator, number: u64) -> bool {
+    let is_it =
+        |pending: &&Arc<PendingCall>| (pending.context, pending.number) == (offloaded.context(), Some(number));
+    let found = lock(&PENDING).iter().find(is_it).cloned();
+    found.is_some_and(|pending| pending.restart(job, offloaded.recovery_handle()))
 }
 
 /// Called by Open MPI's progress engine.
 extern "C" fn on_open_mpi_progress() -> c_int {
-    if COUNT.load(Ordering::Acquire) == 0 {
+    if COUNT.load(Ordering::Acquire) == 0 || RecoveryGuard::is_held() || IS_ADVANCING.replace(true) {
         return 0;
     }
-    last_job().map_or(0, |job| advance_all(job, MayComplete::Yes))
+    let advanced = last_job().map_or(0, |job| advance_all(job, MayComplete::Yes));
+    IS_ADVANCING.set(false);
+    advanced
 }
 
 fn start_thread(job: &MpiJob) -> Option<JoinHandle<()>> {
@@ -223,7 +333,9 @@ fn start_thread(job: &MpiJob) -> Option<JoinHandle<()>> {
                 advance_all(job, may_complete);
             }
             let pending = lock(&PENDING);
-            let timeout = if pending.is_empty() { Duration::from_secs(1) } else { ADVANCE_INTERVAL };
+            let is_open =
+                |pending: &Arc<PendingCall>| pending.stage.try_lock().map_or(true, |stage| !stage.has_arrived());
+            let timeout = if pending.iter().any(is_open) { ADVANCE_INTERVAL } else { Duration::from_secs(1) };
             drop(CHANGED.wait_timeout(pending, timeout));
         }
     };
@@ -278,6 +390,9 @@ extern "C" fn wait(count: c_int, states: *const *const PendingCall, _: f64, _: u
             rounds = rounds.saturating_add(1);
             if rounds.is_multiple_of(64) {
                 progress::progress_mpi();
+                if recovery::has_failed() {
+                    recovery::advance_all(job);
+                }
             }
             if rounds < 1000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }

@@ -12,9 +12,11 @@ use crate::lifecycle;
 use crate::mpi_job::job;
 use crate::native_mpi::{MpiFunction, invoke, mpi};
 use crate::offload;
+use crate::profiler::ProfilerFunction;
 use crate::progress;
 use crate::recovery;
 use crate::requests;
+use crate::trial_budget;
 
 /// The status of a function that the native MPI lacks: `MPI_ERR_COUNT`, the same in every MPI. Only those for large counts may be missing.
 const NO_SUCH_FUNCTION: c_int = 2;
@@ -32,10 +34,16 @@ macro_rules! export {
                 work($($argument),*)
             }
 
+            static PROFILER: ProfilerFunction = ProfilerFunction::new($mpi, $pmpi);
+
             #[unsafe(export_name = $mpi)]
             #[allow(clippy::too_many_arguments)]
             extern "C" fn by_name($($argument: usize),*) -> c_int {
-                enter($($argument),*)
+                match PROFILER.get() {
+                    None => enter($($argument),*),
+                    // SAFETY: the user's own arguments, for a function of the same name.
+                    Some(profiler) => unsafe { invoke!(profiler; $($argument),*) },
+                }
             }
 
             #[unsafe(export_name = $pmpi)]
@@ -77,8 +85,8 @@ fn blocking(call: &CollectiveCall, native: impl FnOnce() -> Option<c_int>) -> c_
             call_statistics::count_offloaded(call.collective, CallMode::Blocking, bytes, began);
             status
         }
-        Ok(CallOutcome { status, .. }) => {
-            call_statistics::count_fallback(call.collective, CallMode::Blocking, FallbackReason::Failed, began);
+        Ok(CallOutcome { status, served_by: ServedBy::Native(reason), .. }) => {
+            call_statistics::count_fallback(call.collective, CallMode::Blocking, reason, began);
             status
         }
         Err(reason) => fall_back(call, CallMode::Blocking, reason, began, native),
@@ -89,8 +97,12 @@ fn blocking(call: &CollectiveCall, native: impl FnOnce() -> Option<c_int>) -> c_
 fn starting(call: &CollectiveCall, request: usize, native: impl FnOnce() -> Option<c_int>) -> c_int {
     let began = call_statistics::begin();
     match requests::start(call, request) {
-        Ok(CallOutcome { status, bytes, .. }) => {
+        Ok(CallOutcome { status, bytes, served_by: ServedBy::Pleach }) => {
             call_statistics::count_offloaded(call.collective, CallMode::NonBlocking, bytes, began);
+            status
+        }
+        Ok(CallOutcome { status, served_by: ServedBy::Native(reason), .. }) => {
+            call_statistics::count_fallback(call.collective, CallMode::NonBlocking, reason, began);
             status
         }
         Err(reason) => fall_back(call, CallMode::NonBlocking, reason, began, native),
@@ -323,6 +335,7 @@ fn open(thread_level: i32) {
 }
 
 export!("MPI_Init", "PMPI_Init", (count, arguments) {
+    trial_budget::start_clock();
     let Some(function) = mpi().real.Init else { return NO_SUCH_FUNCTION };
     // SAFETY: the user's own arguments.
     let (status, is_outermost) = outermost(|| unsafe { invoke!(function; count, arguments) });
@@ -333,6 +346,7 @@ export!("MPI_Init", "PMPI_Init", (count, arguments) {
 });
 
 export!("MPI_Init_thread", "PMPI_Init_thread", (count, arguments, required, provided) {
+    trial_budget::start_clock();
     let Some(function) = mpi().real.Init_thread else { return NO_SUCH_FUNCTION };
     // SAFETY: the user's own arguments.
     let (status, is_outermost) = outermost(|| unsafe { invoke!(function; count, arguments, required, provided) });

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bootstrap::{EnvironmentVariables, HostIdentity, JobEnvironment};
 use hostmem::team::CollectiveBuffers;
@@ -49,6 +50,19 @@ impl RankIdentity {
             variables.insert("PLEACH_RENDEZVOUS".to_owned(), rendezvous.to_string());
         }
         JobEnvironment::from_variables(&variables, |_| None).map_err(JoinError::Environment)
+    }
+}
+
+/// Tells without a lock whether this process has learned of failures. Its progress thread learns of them while the application is
+/// outside the library.
+#[derive(Clone, Debug)]
+pub struct FailureCounter(Arc<AtomicU64>);
+
+impl FailureCounter {
+    /// Failures of ranks and communicators so far.
+    #[inline]
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -168,6 +182,22 @@ impl Communicator {
     /// Revokes this communicator: every operation that a rank has in flight in it, or starts later, fails.
     pub fn revoke(&self, why: &str) {
         self.inner().announce_failure(&Error::Internal { what: why.to_owned() });
+    }
+
+    /// The counter of failures that this process has learned of.
+    pub fn failure_counter(&self) -> FailureCounter {
+        FailureCounter(self.inner().failure_count())
+    }
+
+    /// True if the process of this rank of the communicator of all has ended, or nothing comes from it any more. False for a rank of which
+    /// only the packets of operations are lost.
+    pub fn is_process_lost(&self, rank: u32) -> bool {
+        self.inner().is_process_lost(rank)
+    }
+
+    /// Why this communicator is unusable, if this process has learned of it.
+    pub fn known_failure(&self) -> Option<Error> {
+        self.inner().known_failure()
     }
 
     fn start_owned(&self, collective: CollectiveOperation, bytes: Vec<u8>) -> Result<OwnedRequest, Error> {

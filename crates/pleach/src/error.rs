@@ -62,7 +62,7 @@ impl From<LeaderNetworkError> for Error {
             LeaderNetworkError::RankLost(rank) => Self::RankLost { rank: rank.0 },
             LeaderNetworkError::Mismatch => Self::Mismatch { what: error.to_string() },
             LeaderNetworkError::TooLong => Self::invalid(error.to_string()),
-            LeaderNetworkError::ProtocolError => Self::internal(error),
+            LeaderNetworkError::ProtocolError | LeaderNetworkError::Corrupted => Self::internal(error),
         }
     }
 }
@@ -106,6 +106,13 @@ pub enum JoinError {
     },
     /// The ranks met, but an operation that sets up the communicator failed.
     Setup(Error),
+    /// Another rank cannot join the communicator.
+    Peer {
+        /// The rank, in the communicator of all ranks.
+        rank: u32,
+        /// Why.
+        what: String,
+    },
 }
 
 impl JoinError {
@@ -126,6 +133,7 @@ impl fmt::Display for JoinError {
             }
             Self::Io { doing, source } => write!(f, "{doing}: {source}"),
             Self::Setup(error) => write!(f, "the ranks met, but setting up the communicator failed: {error}"),
+            Self::Peer { rank, what } => write!(f, "rank {rank} cannot join: {what}"),
         }
     }
 }

@@ -22,14 +22,36 @@ pub(crate) fn form(
     ranks: Vec<u32>,
 ) -> Result<CommunicatorInner, JoinError> {
     let layout = layout(process, ranks);
-    let teams = open_teams(process, context, &layout)?;
+    let teams =
+        open_teams(process, context, &layout).map_err(|error| explain_to_all(process, context, &layout, error))?;
     if layout.local_rank == 0 && layout.hosts.len() > 1 {
         let leaders = layout.hosts.iter().map(|host| Rank(layout.ranks[host[0] as usize])).collect();
-        process.shared.engine().open_communicator(context, leaders, host_rank(layout.host));
+        process.shared.engine().open_communicator(context, &layout.ranks, leaders, host_rank(layout.host));
     }
     let communicator = CommunicatorInner::new(Arc::clone(process), context, layout, teams);
-    offload::request_tree(&communicator)?;
+    let requested = offload::request_tree(&communicator);
+    requested.map_err(|error| peer_failure(process, context).unwrap_or_else(|| error.into()))?;
     Ok(communicator)
+}
+
+/// The local cause of an error is told to all ranks at once: they wait for this one. The error to return here.
+fn explain_to_all(
+    process: &JobProcess,
+    context: GroupId,
+    layout: &CommunicatorLayout,
+    error: JoinError,
+) -> JoinError {
+    if let Some(error) = peer_failure(process, context) {
+        return error;
+    }
+    process.shared.engine().announce_join_failure(context, &layout.ranks, &error.to_string());
+    error
+}
+
+/// The error of a rank that cannot join, if one has told so.
+fn peer_failure(process: &JobProcess, context: GroupId) -> Option<JoinError> {
+    let engine = process.shared.engine();
+    engine.join_failure(context).map(|(rank, what)| JoinError::Peer { rank: *rank, what: what.clone() })
 }
 
 fn layout(process: &JobProcess, ranks: Vec<u32>) -> CommunicatorLayout {
@@ -43,11 +65,17 @@ fn layout(process: &JobProcess, ranks: Vec<u32>) -> CommunicatorLayout {
 fn open_teams(process: &JobProcess, context: GroupId, layout: &CommunicatorLayout) -> Result<HostTeams, JoinError> {
     let host = &layout.hosts[layout.host];
     let leader = layout.ranks[host[0] as usize];
+    let is_cancelled = || {
+        let Some(mut engine) = process.shared.try_engine() else { return false };
+        engine.progress();
+        engine.poll_events();
+        engine.join_failure(context).is_some()
+    };
     let open = |what: &str| {
         let (name, size) = (process.secret_name(context, leader, what), host.len() as u16);
         let team = match layout.local_rank {
             0 => Team::create(&name, size),
-            rank => Team::join(&name, rank, size, TEAM_TIMEOUT),
+            rank => Team::join_unless(&name, rank, size, TEAM_TIMEOUT, is_cancelled),
         };
         team.map_err(JoinError::SharedMemory)
     };

@@ -4,9 +4,9 @@
 //! Rules: teams and the network require every rank's operations in one order. So an operation starts its inter-host stage only after
 //! all earlier operations have started theirs, and likewise its down stage. The up stage starts with the operation.
 
-use engine::network::OperationHandle;
+use engine::network::{OperationHandle, StreamBuffers};
 use hostmem::team::{CollectiveBuffers, Team, TeamCall, TeamOperation};
-use protocol::collective::{CollectiveOperation, InterHostMethod};
+use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMethod};
 use reduce::{ElementType, Operator, ReductionKind};
 use units::{GroupId, Rank};
 
@@ -47,6 +47,8 @@ pub(crate) struct CollectiveRoute {
     pub up: Option<TeamCall>,
     /// The operation between the leaders of hosts, and its method.
     pub inter_host: (CollectiveOperation, InterHostMethod),
+    /// The algorithm, if the vector is streamed between hosts: in the caller's memory, without a copy.
+    pub streamed: Option<CollectiveAlgorithm>,
     /// True if the leader broadcasts its bytes within the host afterwards.
     pub down: bool,
     pub role: HostRole,
@@ -109,6 +111,14 @@ pub(crate) trait StageDriver {
     /// Starts the inter-host stage.
     fn start_inter_host(&mut self, route: &CollectiveRoute, data: Vec<u8>) -> OperationHandle;
 
+    /// Starts the inter-host stage as a stream in the caller's memory.
+    fn start_stream(
+        &mut self,
+        route: &CollectiveRoute,
+        algorithm: CollectiveAlgorithm,
+        buffers: StreamBuffers,
+    ) -> OperationHandle;
+
     /// The result of the inter-host stage, if it is complete.
     fn drive_inter_host(
         &mut self,
@@ -130,16 +140,31 @@ pub(crate) struct HierarchicalOperation {
     route: CollectiveRoute,
     stage: HierarchyStage,
     completed_by: Option<InterHostMethod>,
+    /// Where a rank of a reduce that gets no result keeps partial sums of a stream.
+    scratch: Vec<u8>,
 }
 
 impl HierarchicalOperation {
     #[inline]
     pub(crate) fn new(id: u64, route: CollectiveRoute, buffer: OperationBuffer) -> Self {
-        Self { id, buffer, route, stage: HierarchyStage::Up(None), completed_by: None }
+        Self { id, buffer, route, stage: HierarchyStage::Up(None), completed_by: None, scratch: Vec::new() }
     }
 
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.stage, HierarchyStage::Complete)
+    }
+
+    /// The inter-host stage in flight, if it uses the caller's memory.
+    pub(crate) fn stream_in_flight(&self) -> Option<OperationHandle> {
+        match self.stage {
+            HierarchyStage::InterHost(handle) => handle.filter(|_| self.route.streamed.is_some()),
+            _ => None,
+        }
+    }
+
+    /// True if the operation consists of a stream between hosts alone: input and result may be in two places.
+    pub(crate) fn is_stream_alone(&self, teams: &HostTeams) -> bool {
+        self.route.streamed.is_some() && matches!(teams, HostTeams::Alone)
     }
 
     /// How this rank's inter-host stage was completed; none if it had none, or if the tree failed on the way.
@@ -170,7 +195,7 @@ impl HierarchicalOperation {
             self.step_up(buffers, teams, gate, driver)?;
         }
         if let HierarchyStage::InterHost(_) = self.stage {
-            self.step_inter_host(bytes_of(buffers), spare, gate, driver)?;
+            self.step_inter_host(buffers, spare, gate, driver)?;
         }
         if let HierarchyStage::Down(_) = self.stage {
             self.step_down(buffers, teams, gate, driver)?;
@@ -210,17 +235,26 @@ impl HierarchicalOperation {
 
     fn step_inter_host<D: StageDriver>(
         &mut self,
-        bytes: &mut [u8],
+        buffers: &mut CollectiveBuffers<'_>,
         spare: &mut Vec<u8>,
         gate: &mut StartGate,
         driver: &mut D,
     ) -> Result<(), Error> {
         let HierarchyStage::InterHost(handle) = &mut self.stage else { return Ok(()) };
         if handle.is_none() && !gate.inter_host_closed {
-            let mut data = std::mem::take(spare);
-            data.extend_from_slice(bytes);
-            *handle = Some(driver.start_inter_host(&self.route, data));
+            *handle = Some(match self.route.streamed {
+                Some(algorithm) => {
+                    let buffers = stream_buffers(&self.route, buffers, &mut self.scratch);
+                    driver.start_stream(&self.route, algorithm, buffers)
+                }
+                None => {
+                    let mut data = std::mem::take(spare);
+                    data.extend_from_slice(bytes_of(buffers));
+                    driver.start_inter_host(&self.route, data)
+                }
+            });
         }
+        let bytes = bytes_of(buffers);
         gate.inter_host_closed |= handle.is_none();
         let result = handle.map(|handle| driver.drive_inter_host(&self.route, handle)).transpose()?.flatten();
         let Some(InterHostResult { mut data, tree_is_sound }) = result else {
@@ -262,6 +296,31 @@ impl HierarchicalOperation {
         self.stage = HierarchyStage::Complete;
         Ok(())
     }
+}
+
+/// The memory in which an operation streams. Who drives the operation keeps the buffers until the stage is complete, or cancels it.
+fn stream_buffers(
+    route: &CollectiveRoute,
+    buffers: &mut CollectiveBuffers<'_>,
+    scratch: &mut Vec<u8>,
+) -> StreamBuffers {
+    let (input, output, bytes) = match buffers {
+        CollectiveBuffers::Empty => {
+            let nothing = std::ptr::NonNull::<u8>::dangling().as_ptr();
+            (nothing.cast_const(), nothing, 0)
+        }
+        CollectiveBuffers::InPlace(bytes) => (bytes.as_ptr(), bytes.as_mut_ptr(), bytes.len()),
+        CollectiveBuffers::Separate { input, output } => (input.as_ptr(), output.as_mut_ptr(), input.len()),
+        CollectiveBuffers::InputOnly(input) => {
+            // The root of a broadcast receives nothing; a reduce needs memory for partial sums.
+            let receives = matches!(route.inter_host.0, CollectiveOperation::Reduce { .. });
+            scratch.resize(if receives { input.len() } else { 0 }, 0);
+            (input.as_ptr(), scratch.as_mut_ptr(), input.len())
+        }
+    };
+    // SAFETY: the caller of the operation lends both buffers until it is complete; whoever drives it cancels the stream before the
+    // buffers are given back early (`BlockingDriver`, `CommunicatorInner::fail` and its drop). `scratch` belongs to the operation.
+    unsafe { StreamBuffers::new(input, output, bytes) }
 }
 
 /// The bytes of buffers that hold input and result in one place.

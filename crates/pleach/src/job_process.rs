@@ -39,6 +39,8 @@ const MAX_SEGMENT_BYTES: u32 = 4096 - 64;
 const MIN_SEGMENT_BYTES: u32 = 256;
 const DEFAULT_MTU_BYTES: u32 = 1500;
 const MAX_HOST_NAME_CHARS: usize = 64;
+/// Up to so many ranks per CPU, a rank that waits yields; with more, it sleeps.
+const MAX_YIELDING_RANKS: u32 = 2;
 
 /// How the manager identifies the job, for whichever rank talks to it next.
 #[derive(Clone, Serialize, Deserialize)]
@@ -123,8 +125,9 @@ impl JobProcess {
             addresses: table.records().iter().map(|card| card.addresses.clone()).collect(),
             key,
             fragment_bytes: segment_bytes as usize,
+            link_bytes: mtu as usize,
         });
-        let engine = ProgressEngine::new(network, failure_detector);
+        let engine = ProgressEngine::new(place.rank, network, failure_detector);
         let shared = SharedEngine::new(engine, settings.progress_callback, cpu_sharing(&machines, place.rank))
             .map_err(JoinError::io("cannot create an epoll set"))?;
         let shared = Arc::new(shared);
@@ -243,7 +246,11 @@ fn start_progress_thread(
 fn cpu_sharing(machines: &[(String, u32)], rank: u32) -> CpuSharing {
     let machine_of = |rank: u32| machines.get(rank as usize).map(|(machine, _)| machine);
     let same_machine = (0..machines.len() as u32).filter(|other| machine_of(*other) == machine_of(rank));
-    if ranks_per_cpu(machines, same_machine) > 1 { CpuSharing::Oversubscribed } else { CpuSharing::Dedicated }
+    match ranks_per_cpu(machines, same_machine) {
+        0 | 1 => CpuSharing::Dedicated,
+        2..=MAX_YIELDING_RANKS => CpuSharing::Shared,
+        _ => CpuSharing::Oversubscribed,
+    }
 }
 
 fn ranks_per_cpu(machines: &[(String, u32)], ranks: impl Iterator<Item = u32>) -> u32 {

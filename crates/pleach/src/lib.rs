@@ -36,7 +36,7 @@ pub mod tagged_endpoint;
 
 pub use communicator::Communicator;
 pub use datatype::{Datatype, ValueLoc};
-pub use embedded::{OwnedRequest, RankIdentity, join_as};
+pub use embedded::{FailureCounter, OwnedRequest, RankIdentity, join_as};
 pub use engine::aggregation::TreeEdgeCounters as PacketCounters;
 pub use error::{Error, JoinError};
 pub use protocol::collective::MethodPreferences;

@@ -4,6 +4,8 @@
 //! communicators. Any thread that waits may drive it, under the lock of [`crate::shared_engine`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bootstrap::{FailureDetector, OobTarget, RankEvent};
@@ -31,6 +33,8 @@ enum RankMessage {
     },
     /// A communicator is unusable because of an internal error, or because a live rank is unreachable.
     Failed { context: u32, unreachable: Option<u32>, what: String },
+    /// A rank cannot join a communicator, for a reason of its own.
+    CannotJoin { context: u32, what: String },
     /// A leader has closed a communicator; to its first rank.
     #[serde(rename = "Freed")]
     Closed { context: u32 },
@@ -41,6 +45,8 @@ enum RankMessage {
 }
 
 pub(crate) struct ProgressEngine {
+    /// This process, in the communicator of all ranks.
+    rank: u32,
     pub network: LeaderNetwork,
     pub failure_detector: Option<FailureDetector>,
     /// The connection to the manager, if this process has asked it for a tree.
@@ -50,8 +56,14 @@ pub(crate) struct ProgressEngine {
     /// Ranks that left in order, and when.
     left: Vec<(u32, Instant)>,
     failures: BTreeMap<GroupId, Error>,
+    /// Communicators that a rank cannot join, with that rank and its reason.
+    join_failures: BTreeMap<GroupId, (u32, String)>,
+    /// How many failures of ranks and communicators this process has learned of.
+    failure_count: Arc<AtomicU64>,
     /// The first rank of each communicator between hosts, in the communicator of all ranks.
     owners: BTreeMap<GroupId, u32>,
+    /// The other ranks of each of them.
+    others: BTreeMap<GroupId, Vec<u32>>,
     /// The trees that this process requested, and how many leaders still use each.
     trees: BTreeMap<GroupId, (GroupKey, usize)>,
     /// At rank 0: the ranks that have completed their last operation.
@@ -60,15 +72,19 @@ pub(crate) struct ProgressEngine {
 }
 
 impl ProgressEngine {
-    pub(crate) fn new(network: LeaderNetwork, failure_detector: FailureDetector) -> Self {
+    pub(crate) fn new(rank: u32, network: LeaderNetwork, failure_detector: FailureDetector) -> Self {
         Self {
+            rank,
             network,
             failure_detector: Some(failure_detector),
             manager: None,
             lost: Vec::new(),
             left: Vec::new(),
             failures: BTreeMap::new(),
+            join_failures: BTreeMap::new(),
+            failure_count: Arc::default(),
             owners: BTreeMap::new(),
+            others: BTreeMap::new(),
             trees: BTreeMap::new(),
             leaving: BTreeSet::new(),
             all_leave: false,
@@ -88,18 +104,26 @@ impl ProgressEngine {
                 self.send(OobTarget::Rank(owner), &RankMessage::Closed { context: context.0 });
             }
         }
+        while let Some((context, error)) = self.network.next_failed_group() {
+            // Other ranks may wait in it, although no operation is in flight here.
+            let others = self.others.get(&context).cloned().unwrap_or_default();
+            self.announce_failure(context, &error.into(), &[], &others);
+        }
         was_busy
     }
 
-    /// Opens a communicator between hosts. Its first rank owns the tree, if it gets one.
-    pub(crate) fn open_communicator(&mut self, context: GroupId, leaders: Vec<Rank>, host: Rank) {
+    /// Opens a communicator of these ranks between hosts. Its first rank owns the tree, if it gets one.
+    pub(crate) fn open_communicator(&mut self, context: GroupId, ranks: &[u32], leaders: Vec<Rank>, host: Rank) {
         self.owners.insert(context, leaders[0].0);
+        self.others.insert(context, ranks.iter().copied().filter(|rank| *rank != self.rank).collect());
         self.network.enter(context, leaders, host);
     }
 
     pub(crate) fn close_communicator(&mut self, context: GroupId) {
         self.network.leave(context);
         self.failures.remove(&context);
+        self.others.remove(&context);
+        self.join_failures.remove(&context);
     }
 
     /// Registers a tree that this process requested, used by so many leaders.
@@ -127,6 +151,7 @@ impl ProgressEngine {
             match event {
                 RankEvent::Lost { rank } => {
                     self.lost.push(rank);
+                    self.count_failure();
                     self.network.rank_lost(Rank(rank));
                 }
                 RankEvent::Left { rank } => {
@@ -146,10 +171,20 @@ impl ProgressEngine {
         match message {
             RankMessage::Mismatch { context, what } => {
                 self.failures.entry(GroupId(context)).or_insert(Error::Mismatch { what });
+                self.count_failure();
             }
             RankMessage::Failed { context, unreachable, what } => {
-                let error = unreachable.map_or(Error::Internal { what }, |rank| Error::RankLost { rank });
+                // The rank that another one cannot reach may be this one.
+                let lost = unreachable.map(|rank| if rank == self.rank { from } else { rank });
+                let error = lost.map_or(Error::Internal { what }, |rank| Error::RankLost { rank });
                 self.failures.entry(GroupId(context)).or_insert(error);
+                self.count_failure();
+            }
+            RankMessage::CannotJoin { context, what } => {
+                let error = Error::Internal { what: format!("rank {from} cannot join: {what}") };
+                self.failures.entry(GroupId(context)).or_insert(error);
+                self.join_failures.entry(GroupId(context)).or_insert((from, what));
+                self.count_failure();
             }
             RankMessage::Closed { context } => {
                 let context = GroupId(context);
@@ -197,6 +232,32 @@ impl ProgressEngine {
         self.all_leave
     }
 
+    /// Tells the other ranks of a communicator that this one cannot join it: they wait for it.
+    pub(crate) fn announce_join_failure(&mut self, context: GroupId, ranks: &[u32], what: &str) {
+        let message = RankMessage::CannotJoin { context: context.0, what: what.to_owned() };
+        let me = self.rank;
+        ranks.iter().filter(|rank| **rank != me).for_each(|rank| self.send(OobTarget::Rank(*rank), &message));
+    }
+
+    /// The rank that cannot join a communicator, and its reason.
+    pub(crate) fn join_failure(&self, context: GroupId) -> Option<&(u32, String)> {
+        self.join_failures.get(&context)
+    }
+
+    /// Grows with every failure that this process learns of.
+    pub(crate) fn failure_count(&self) -> &Arc<AtomicU64> {
+        &self.failure_count
+    }
+
+    fn count_failure(&self) {
+        self.failure_count.fetch_add(1, Ordering::Release);
+    }
+
+    /// True if the failure detector has reported this rank as lost: its process has ended, or nothing comes from it any more.
+    pub(crate) fn is_lost(&self, rank: u32) -> bool {
+        self.lost.contains(&rank)
+    }
+
     /// Why a communicator of these ranks is unusable, if it is.
     pub(crate) fn failure_of(&self, context: GroupId, ranks: &[u32]) -> Option<Error> {
         let lost = self.lost.iter().find(|lost| ranks.contains(lost));
@@ -229,6 +290,7 @@ impl ProgressEngine {
         if self.failures.insert(context, error.clone()).is_some() {
             return;
         }
+        self.count_failure();
         let failed = |unreachable| RankMessage::Failed { context: context.0, unreachable, what: error.to_string() };
         let (message, to) = match error {
             Error::Mismatch { what } => (RankMessage::Mismatch { context: context.0, what: what.clone() }, same_host),

@@ -141,10 +141,8 @@ fn parse_shared_memory(text: Option<&str>) -> Result<SharedMemoryRanks, JoinErro
 }
 
 fn read_faults(path: &str) -> Result<FaultInjector, JoinError> {
-    let wrong = |error: String| invalid(FAULTS, format!("{path}: {error}"));
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let plan = faults::FaultPlan::parse(&text).map_err(|error| wrong(error.to_string()))?;
-    FaultInjector::from_plan(&plan, u64::from(std::process::id())).map_err(|error| wrong(error.to_string()))
+    let compile = |plan: &_| FaultInjector::from_plan(plan, u64::from(std::process::id()));
+    faults::read_plan(path, compile).map_err(|error| invalid(FAULTS, error.to_string()))
 }
 
 /// The address of this host from which a named host is reached; loopback if there is none.

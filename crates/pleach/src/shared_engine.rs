@@ -21,7 +21,9 @@ use crate::receive_backoff::ReceiveBackoff;
 pub(crate) enum CpuSharing {
     /// Each rank has a CPU of its own.
     Dedicated,
-    /// There are more ranks than CPUs: a rank that spins keeps another from the work that it waits for.
+    /// There are a few ranks per CPU: one that yields while it waits is faster than one that sleeps and must be woken.
+    Shared,
+    /// There are many ranks per CPU: a rank that spins keeps others from the work that it waits for.
     Oversubscribed,
 }
 
@@ -45,7 +47,10 @@ const MAX_READY_SOCKETS: usize = 4;
 const MAX_SPIN_CREDIT: u32 = 16;
 /// Without credit, spinning is tried again after so many waits.
 const WAITS_WITHOUT_SPINNING: u32 = 64;
+/// Without progress for so long, a waiting thread lets others run, and then sleeps.
 const SPIN: Duration = Duration::from_micros(30);
+const YIELD: Duration = Duration::from_micros(500);
+const PAUSES_PER_POLL: u32 = 8;
 /// Bounded, because another thread may consume the packet that this one sleeps for.
 const MAX_SLEEP: Duration = Duration::from_millis(20);
 /// The same, where there is a progress callback to call.
@@ -116,7 +121,7 @@ impl SharedEngine {
         if let Some(result) = done(&mut self.engine()) {
             return result;
         }
-        if self.cpu_sharing == CpuSharing::Dedicated
+        if self.cpu_sharing != CpuSharing::Oversubscribed
             && let Some(result) = self.wait_spinning(&mut done)
         {
             return result;
@@ -161,11 +166,11 @@ impl SharedEngine {
             self.spin_credit.store(credit + (1 << 8), Relaxed);
             return None;
         }
-        let began = Instant::now();
+        let mut progressed = Instant::now();
         let mut turns = 0_u32;
-        while began.elapsed() < SPIN {
+        loop {
             let mut engine = self.engine();
-            engine.progress();
+            let was_busy = engine.progress();
             turns += 1;
             if turns.is_multiple_of(TURNS_PER_EVENT_POLL) {
                 engine.poll_events();
@@ -175,7 +180,17 @@ impl SharedEngine {
                 return Some(result);
             }
             drop(engine);
-            std::hint::spin_loop();
+            let now = Instant::now();
+            if was_busy {
+                progressed = now;
+            } else if now - progressed > YIELD {
+                break;
+            } else if self.cpu_sharing == CpuSharing::Shared || now - progressed > SPIN {
+                std::thread::yield_now();
+            } else {
+                // Two CPUs may share one core: a rank that polls all the time slows down the one that it waits for.
+                (0..PAUSES_PER_POLL).for_each(|_| std::hint::spin_loop());
+            }
         }
         self.spin_credit.store((credit & 0xff).saturating_sub(1), Relaxed);
         None

@@ -6,8 +6,8 @@
 //! docs/protocol.md contains the rules that the code cites as `P-n`.
 //!
 //! Reading order: [`connection`] makes an edge reliable, [`aggregation`] folds contributions over edges,
-//! [`collective`] does the same without aggregation nodes, [`queue_pair`] and [`messaging`] carry point-to-point
-//! messages.
+//! [`collective`] does the same without aggregation nodes, [`transfer`] carries its long vectors, [`queue_pair`] and
+//! [`messaging`] carry point-to-point messages.
 #![forbid(unsafe_code)]
 
 pub mod aggregation;
@@ -19,6 +19,7 @@ pub mod datagram;
 pub mod messaging;
 mod payload;
 pub mod queue_pair;
+pub mod transfer;
 
 pub use buffer_pool::BufferPool;
 pub use buffer_slice::BufferSlice;

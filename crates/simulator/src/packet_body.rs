@@ -7,6 +7,7 @@
 use protocol::Payload;
 use protocol::aggregation::{AggregationMessage, EdgeIndex};
 use protocol::connection::{Frame, FramePath, control_headers};
+use protocol::datagram::MULTICAST_QP;
 use units::{Lid, PathId, QpNumber};
 use wire::aggregation::AggregationHeader;
 use wire::link_frame::{self, LinkFrame};
@@ -136,7 +137,7 @@ impl PacketBody {
                 control_headers(frame, QpNumber(1), frame_path.migration, 0).expect("a control frame has headers")
             }
             Self::Multicast { .. } => {
-                let bth = Bth::new(Opcode::DatagramSendOnly, QpNumber(0xff_ffff), units::Psn::new(0));
+                let bth = Bth::new(Opcode::DatagramSendOnly, MULTICAST_QP, units::Psn::new(0));
                 let deth = wire::Deth { key: wire::QueueKey(0), source: QpNumber(1) };
                 PacketHeaders { deth: Some(deth), ..bth.into() }
             }

@@ -9,7 +9,7 @@
 //!
 //! Reading order: [`Opcode`] and [`Bth`], the headers that may follow them, the headers before them ([`Lrh`],
 //! [`Grh`]), a whole [`Packet`], its two framings [`link_frame`] and [`rocev2`], and Pleach's own messages inside a
-//! packet, [`aggregation`].
+//! packet, [`aggregation`]. [`transfer`] has packets of its own, for long vectors.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ mod opcode;
 mod packet;
 pub mod rocev2;
 mod route;
+pub mod transfer;
 mod vendor_headers;
 
 pub use aeth::{Aeth, CreditCode, NakCause, RnrTimer, Syndrome};

@@ -125,9 +125,7 @@ impl HostsBuilder {
         match self.build() {
             Ok(hosts) => Some(hosts),
             Err(error @ NamespaceError::Missing(_)) => {
-                let ci = std::env::var("CI").unwrap_or_default();
-                assert!(matches!(ci.as_str(), "" | "0" | "false"), "not tested, and CI is set: {error}");
-                println!("not tested: {error}");
+                namespaces::skip_test(error);
                 None
             }
             Err(error) => panic!("{error}"),

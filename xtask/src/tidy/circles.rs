@@ -1,7 +1,7 @@
-//! Files do not import each other in a circle: vocabulary below, users above.
+//! Files do not import each other in a circle.
 //!
-//! The root file of a folder (`mod.rs`, `lib.rs`) composes the modules in it; that arrow does not count. Neither do
-//! re-exports: an import counts for the file that defines the item. Two files that know each other are allowed.
+//! The root file of a folder (`mod.rs`, `lib.rs`) imports from the modules in it; that does not count. Neither do
+//! re-exports: an import counts for the file that defines the item. Two files may import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::syntax::{self, Module, ModulePath, Modules, is_for_tests};
 use super::tree::Tree;
 use crate::workspace::Package;
 
-/// More files than this may not form a circle.
+/// The largest allowed circle, in files.
 const LARGEST_CIRCLE: usize = 2;
 
 /// Every circle of more than two files within one crate.
@@ -60,7 +60,7 @@ fn composes(file: &str, other: &str) -> bool {
     other.starts_with(&format!("{own}/"))
 }
 
-/// What a module defines, and what it takes in by name.
+/// What a module defines, and what it imports by name.
 struct Scope {
     defined: BTreeSet<String>,
     imported: Vec<(String, Vec<String>)>,
@@ -125,7 +125,7 @@ struct Resolver<'a> {
     scopes: BTreeMap<&'a ModulePath, Scope>,
 }
 
-/// Re-exports of re-exports end somewhere.
+/// Limit of re-exports of re-exports.
 const DEEPEST: usize = 16;
 
 impl Resolver<'_> {

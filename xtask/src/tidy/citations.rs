@@ -1,7 +1,7 @@
 //! Code cites the rule it obeys: a rule that is cited must exist, and a rule that exists must be cited.
 //!
-//! A number is defined where it begins a line of its document, whatever the markup before it: a heading, an item, a
-//! row of a table. Everything else that looks like one is a citation.
+//! A number is defined where it starts a line of its document, after any markup (heading, list item, table row). Every
+//! other occurrence is a citation.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ const DOCUMENTS: [Document; 2] = [
     Document { path: "docs/claims.md", prefixes: &["SE", "SH", "CK", "PM", "QN"], defines: "claim" },
 ];
 
-/// Files that cite: code, data and prose, but not what other programs wrote.
+/// Files that cite: code, data and prose, but no generated files.
 const CITING: [&str; 5] = [".rs", ".toml", ".md", ".c", ".h"];
 
 /// Every citation of a rule or claim that its document does not define.
@@ -31,7 +31,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
 
 fn check_document(tree: &Tree, document: &Document) -> Vec<Finding> {
     let Some(text) = tree.text(document.path) else {
-        let message = format!("is missing: it must define every {} that is cited", document.defines);
+        let message = format!("is missing: it must define every cited {}", document.defines);
         return vec![Finding::new(document.path, 0, message)];
     };
     let defined: BTreeSet<&str> = lines(text).filter_map(|(_, line)| defined_in(line, document)).collect();

@@ -1,4 +1,4 @@
-//! Size, length, whitespace and words of single files.
+//! Size, length, whitespace and forbidden words of each file.
 
 use super::Finding;
 use super::tree::{Tree, lines};
@@ -14,11 +14,11 @@ const LENGTH_LIMIT_LINES: usize = 700;
 /// Sources that may be longer, each with its reason.
 const LONG_SOURCES: [&str; 0] = [];
 
-/// Folders of files as other programs write them, tabs and all.
+/// Folders with files that other programs wrote; they may contain tabs.
 const FOREIGN_TEXT: [&str; 2] = ["/fixtures/", "/snapshots/"];
 
-/// Paths of one machine and hosts of package mirrors: both are wrong elsewhere. Put together from parts, so that this
-/// list does not find itself.
+/// Paths of one machine and hosts of package mirrors, which do not exist elsewhere. Assembled from parts, so that the
+/// check does not find this list.
 const FORBIDDEN_WORDS: [&str; 9] = [
     concat!("../", "shared"),
     concat!("/wo", "rk/"),
@@ -31,7 +31,7 @@ const FORBIDDEN_WORDS: [&str; 9] = [
     concat!("registry.", "npmjs"),
 ];
 
-/// Written by cargo, which names the registry in it.
+/// Written by cargo, with the address of the registry.
 const LOCK_FILE: &str = "Cargo.lock";
 
 pub(super) fn no_file_is_large(tree: &Tree, _: &[Package]) -> Vec<Finding> {
@@ -39,7 +39,7 @@ pub(super) fn no_file_is_large(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let large = files.filter(|(_, file)| file.size_bytes > SIZE_LIMIT_BYTES);
     large
         .map(|(path, file)| {
-            let message = format!("{} bytes; at most {SIZE_LIMIT_BYTES} belong into git", file.size_bytes);
+            let message = format!("{} bytes; the limit is {SIZE_LIMIT_BYTES}", file.size_bytes);
             Finding::new(path, 0, message)
         })
         .collect()
@@ -50,7 +50,7 @@ pub(super) fn no_source_is_long(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let counted = sources.map(|(path, text)| (path, text.lines().count()));
     let long = counted.filter(|&(_, length)| length > LENGTH_LIMIT_LINES);
     long.map(|(path, length)| {
-        Finding::new(path, 0, format!("{length} lines; more than {LENGTH_LIMIT_LINES} tell more than one story"))
+        Finding::new(path, 0, format!("{length} lines; the limit is {LENGTH_LIMIT_LINES}: split the file"))
     })
     .collect()
 }
@@ -77,7 +77,7 @@ pub(super) fn no_word_is_forbidden(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     for (path, text) in tree.texts().filter(|(path, _)| *path != LOCK_FILE) {
         for (number, line) in lines(text) {
             for word in FORBIDDEN_WORDS.iter().filter(|word| line.contains(*word)) {
-                findings.push(Finding::new(path, number, format!("{word} means nothing on another machine")));
+                findings.push(Finding::new(path, number, format!("{word} exists only on one machine")));
             }
         }
     }

@@ -8,7 +8,7 @@ use super::Finding;
 use super::tree::Tree;
 use crate::workspace::Package;
 
-/// The most lines of a function, from its signature to its closing brace.
+/// Maximum lines of a function, from its signature to its closing brace.
 const LENGTH_LIMIT_LINES: usize = 70;
 
 /// Every function that is longer than the limit.
@@ -31,7 +31,7 @@ impl Long<'_> {
         let length = last + 1 - first;
         if length > LENGTH_LIMIT_LINES {
             let message =
-                format!("`{}` has {length} lines, at most {LENGTH_LIMIT_LINES} fit one screen", signature.ident);
+                format!("`{}` has {length} lines; the limit is {LENGTH_LIMIT_LINES}: split it", signature.ident);
             self.findings.push(Finding::new(self.path, first, message));
         }
     }

@@ -1,22 +1,22 @@
-//! Documents name files as they are: a path in backticks in the prose must exist.
+//! A path in backticks in a document must exist.
 //!
 //! A path may be whole, begin below `crates/`, or be the end of one file's path, such as `aggregation/slot.rs`; a folder
-//! between crate and file may be left out where it is `src`.
+//! `src` between crate and file may be omitted.
 
 use super::Finding;
 use super::tree::{Tree, lines};
 use crate::workspace::Package;
 
-/// What tells what was, not what is.
+/// Documents that describe the past.
 const PAST: [&str; 2] = ["CHANGELOG.md", "docs/decisions/"];
 
-/// Endings by which a word in backticks is a file of ours.
+/// A word in backticks with one of these endings is a file of the repository.
 const ENDINGS: [&str; 4] = [".rs", ".toml", ".md", ".csv"];
 
 /// Names of files that users write themselves.
 const USERS_OWN: [&str; 4] = ["FILE.toml", "a.toml", "manager.toml", "node.toml"];
 
-/// Every file that a document names and that is not there.
+/// Every file that a document names and that does not exist.
 pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
     let is_document = |path: &str| path.ends_with(".md") && !PAST.iter().any(|past| path.starts_with(past));
     let mut findings = Vec::new();

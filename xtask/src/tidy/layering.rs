@@ -1,10 +1,10 @@
-//! Arrows between our crates point up one list, and some not even there; none carries sabotage into the product.
+//! A crate depends only on crates before it in one list, some crates on fewer; no product crate enables sabotage.
 
 use super::Finding;
 use super::tree::Tree;
 use crate::workspace::{Package, Purpose};
 
-/// The house, bottom first: a crate may use those before it.
+/// The crates, bottom first: a crate may use those before it.
 const LAYERS: [&str; 23] = [
     "pleach-units",
     "pleach-faults",
@@ -31,13 +31,13 @@ const LAYERS: [&str; 23] = [
     "pleach-cli",
 ];
 
-/// Packages outside the house: they may use everything, and nothing may use them.
+/// Packages outside the layers: they may use all crates, and no crate may use them.
 pub(super) const OUTSIDE: [&str; 2] = ["tests", "xtask"];
 
 /// The feature that compiles deliberately broken machines, for the tests that prove that the oracle catches them.
 const SABOTAGE: &str = "sabotage";
 
-/// A crate that knows fewer than the list would let it, and why.
+/// A crate that may use fewer crates than the list allows, and the reason.
 struct Narrowed {
     user: &'static str,
     knows: Knows,
@@ -49,19 +49,19 @@ enum Knows {
     AllBut(&'static [&'static str]),
 }
 
-const WORLDS: &str = "the two worlds share only the machines";
+const WORLDS: &str = "the simulated and the real world share only the state machines";
 const SIMULATED: Knows = Knows::AllBut(&["pleach-simulator", "pleach-quadrics", "pleach-oracle"]);
 
 const NARROWED: [Narrowed; 7] = [
     Narrowed {
         user: "pleach-wire",
         knows: Knows::AllBut(&["pleach-reduce"]),
-        why: "bytes and arithmetic are two subjects",
+        why: "encoding must not depend on arithmetic",
     },
     Narrowed {
         user: "pleach-oracle",
         knows: Knows::Only(&["pleach-units"]),
-        why: "a judge that shares code with the judged shares its mistakes",
+        why: "an oracle that shares code with what it judges shares its bugs",
     },
     Narrowed { user: "pleach-transport", knows: SIMULATED, why: WORLDS },
     Narrowed { user: "pleach-hostmem", knows: SIMULATED, why: WORLDS },
@@ -70,7 +70,7 @@ const NARROWED: [Narrowed; 7] = [
     Narrowed { user: "pleach-engine", knows: SIMULATED, why: WORLDS },
 ];
 
-/// Every arrow that points the wrong way, and every package that has no place.
+/// Every dependency that the layers forbid, and every package that is not in the list.
 pub(super) fn check(_: &Tree, packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages.iter().filter(|package| !OUTSIDE.contains(&package.name.as_str())) {
@@ -79,7 +79,7 @@ pub(super) fn check(_: &Tree, packages: &[Package]) -> Vec<Finding> {
             findings.push(Finding::new(
                 &place,
                 0,
-                "this crate has no place in the list of layers (xtask, layering.rs)",
+                "this crate is not in the list of layers (LAYERS in xtask/src/tidy/layering.rs)",
             ));
         }
         for used in arrows(package, Purpose::Product) {
@@ -91,7 +91,7 @@ pub(super) fn check(_: &Tree, packages: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// Every package of the product that turns on sabotage by itself.
+/// Every product crate that enables sabotage.
 pub(super) fn no_product_is_sabotaged(_: &Tree, packages: &[Package]) -> Vec<Finding> {
     let has_sabotage = |features: &[String]| features.iter().any(|feature| feature.ends_with(SABOTAGE));
     let sabotaged = packages.iter().filter(|package| !OUTSIDE.contains(&package.name.as_str())).filter(|package| {
@@ -101,7 +101,7 @@ pub(super) fn no_product_is_sabotaged(_: &Tree, packages: &[Package]) -> Vec<Fin
     sabotaged.map(|package| Finding::new(&manifest(&package.name), 0, "sabotage is for tests only")).collect()
 }
 
-/// Dev-dependencies against the order: a test may look down on its judge, but one should know of it.
+/// Dev-dependencies against the order: allowed, because tests need the oracle, but reported.
 pub(crate) fn exempt_arrows(packages: &[Package]) -> Vec<String> {
     let arrows = packages.iter().filter(|package| !OUTSIDE.contains(&package.name.as_str())).flat_map(|package| {
         let development = arrows(package, Purpose::Development);
@@ -117,10 +117,10 @@ fn arrows(package: &Package, purpose: Purpose) -> impl Iterator<Item = &str> {
     chosen.map(|dependency| dependency.name.as_str())
 }
 
-/// Why this arrow must not be, if it must not.
+/// Why a dependency is forbidden; None if it is allowed.
 fn objection(user: &str, used: &str) -> Option<&'static str> {
     let (Some(user_layer), Some(used_layer)) = (layer(user), layer(used)) else {
-        return Some("one of them has no place in the list of layers");
+        return Some("one of them is not in the list of layers");
     };
     if used_layer >= user_layer {
         return Some("it does not come earlier in the list of layers");

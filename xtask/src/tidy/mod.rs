@@ -1,7 +1,7 @@
-//! Taste as a test: what a reviewer would otherwise have to say again and again.
+//! The rules of the project, as tests: what a reviewer would otherwise have to repeat.
 //!
-//! In: the files of the repository and what cargo says of the workspace. Out: findings, each with a place and a
-//! sentence. `cargo xtask tidy` prints them; the tests below fail on any.
+//! In: the files of the repository and the output of `cargo metadata`. Out: findings, each with file, line and message.
+//! `cargo xtask tidy` prints them; the tests below fail if there are any.
 
 mod circles;
 mod citations;
@@ -21,19 +21,19 @@ use std::path::Path;
 use self::tree::Tree;
 use crate::workspace::{self, Package};
 
-/// Something to put right.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     path: String,
-    /// Counted from one; zero for the file as a whole.
+    /// From 1; 0 for the whole file.
     line: usize,
     message: String,
 }
 
-/// What an inspection has found.
+/// The result of an inspection.
 pub(crate) struct Inspection {
     pub(crate) findings: Vec<Finding>,
-    /// Allowed, but worth a look.
+    /// Exceptions that are allowed.
     pub(crate) notes: Vec<String>,
     pub(crate) file_count: usize,
 }

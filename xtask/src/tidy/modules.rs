@@ -1,4 +1,4 @@
-//! Crates have a head, and every source belongs to one.
+//! Every crate has a head comment, and every source file belongs to a crate.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,7 @@ pub(super) fn every_crate_says_what_it_is(tree: &Tree, packages: &[Package]) -> 
     let targets = packages.iter().flat_map(|package| &package.targets);
     let roots = targets.filter(|target| matches!(target.kind.as_str(), "lib" | "bin" | "cdylib" | "staticlib"));
     let headless = roots.filter(|target| tree.text(&target.root_file).is_some_and(|text| !text.starts_with("//!")));
-    headless
-        .map(|target| Finding::new(&target.root_file, 1, "must begin with //! and say what the crate is"))
-        .collect()
+    headless.map(|target| Finding::new(&target.root_file, 1, "must begin with //! and describe the crate")).collect()
 }
 
 /// Every source is the root of a target, or declared as a module by one that is reached from there.
@@ -26,7 +24,7 @@ pub(super) fn no_file_is_dead(tree: &Tree, packages: &[Package]) -> Vec<Finding>
         follow(tree, &target.root_file, Kind::Root, &mut alive);
     }
     let dead = tree.sources().filter(|(path, _)| !alive.contains(*path) && !LOOSE_SOURCES.contains(path));
-    dead.map(|(path, _)| Finding::new(path, 0, "no mod declaration leads here: the file is dead")).collect()
+    dead.map(|(path, _)| Finding::new(path, 0, "no `mod` declaration includes this file: delete it")).collect()
 }
 
 /// Whether a file's modules lie beside it or in a folder of its name.

@@ -10,7 +10,7 @@ use super::syntax::{self, is_for_tests};
 use super::tree::Tree;
 use crate::workspace::Package;
 
-/// Every visible type whose name another visible type has as well.
+/// Every visible type that has the same name as another visible type.
 pub(super) fn no_two_types_share_a_name(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
     let mut named: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
     for modules in syntax::crates(tree, packages, &OUTSIDE) {

@@ -1,6 +1,6 @@
-//! `protocol`, `manager`, `simulator` and `quadrics` give the same trace for the same seed: no clock, no thread, no order by hash, no output.
+//! `protocol`, `manager`, `simulator` and `quadrics` give the same trace for the same seed: no clocks, threads, hash maps or output.
 //!
-//! Only the product's code is judged: tests and examples may read a clock. Comments may name what they avoid.
+//! Only the product's code is checked, without its comments: tests and examples may read a clock.
 
 use super::Finding;
 use super::tree::{Tree, has_word, lines};
@@ -10,11 +10,11 @@ const PURE_CRATES: [&str; 4] = ["protocol", "manager", "simulator", "quadrics"];
 
 const FORBID_UNSAFE: &str = "#![forbid(unsafe_code)]";
 
-/// A word that does not belong into a machine, and why.
+/// A forbidden word, and the reason.
 const IMPURE: [(&str, &str); 9] = [
     ("Instant", CLOCK),
     ("SystemTime", CLOCK),
-    ("std::thread", "machines run where they are called"),
+    ("std::thread", "state machines do not start threads"),
     ("HashMap", ORDER),
     ("HashSet", ORDER),
     ("println!", OUTPUT),
@@ -23,9 +23,9 @@ const IMPURE: [(&str, &str); 9] = [
     ("eprint!", OUTPUT),
 ];
 
-const CLOCK: &str = "time is an argument";
-const ORDER: &str = "its order differs from run to run; BTreeMap and BTreeSet keep theirs";
-const OUTPUT: &str = "output is the driver's";
+const CLOCK: &str = "pass the time as an argument";
+const ORDER: &str = "its order differs from run to run; use BTreeMap or BTreeSet";
+const OUTPUT: &str = "only drivers print";
 
 /// Every impure word in the product's code, and every pure crate that does not forbid unsafe.
 pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
@@ -34,7 +34,7 @@ pub(super) fn check(tree: &Tree, _: &[Package]) -> Vec<Finding> {
         let folder = format!("crates/{name}/src/");
         let root_file = format!("{folder}lib.rs");
         if !tree.text(&root_file).is_some_and(|text| text.contains(FORBID_UNSAFE)) {
-            findings.push(Finding::new(&root_file, 0, format!("must say {FORBID_UNSAFE}")));
+            findings.push(Finding::new(&root_file, 0, format!("must contain {FORBID_UNSAFE}")));
         }
         for (path, text) in tree.sources().filter(|(path, _)| path.starts_with(&folder) && !is_test(path)) {
             findings.extend(impure_lines(path, text));

@@ -11,7 +11,7 @@ use anyhow::Context;
 #[derive(Default)]
 pub(super) struct Tree {
     pub(super) files: BTreeMap<String, File>,
-    /// All Rust sources, parsed when they are first asked for: it takes seconds.
+    /// All Rust sources, parsed on first use: it takes seconds.
     syntax: OnceCell<BTreeMap<String, syn::File>>,
 }
 
@@ -23,11 +23,11 @@ pub(super) struct File {
     pub(super) text: Option<String>,
 }
 
-/// Folders that are never part of the repository; needed only where git cannot say so.
+/// Folders that are never part of the repository; used only without git.
 const FOREIGN_FOLDERS: [&str; 2] = [".git", "target"];
 
 impl Tree {
-    /// Reads what git tracks, and what is new and not ignored. A copy without git is walked.
+    /// Reads the files that git tracks, and new files that it does not ignore; without git, all files.
     pub(super) fn read(root: &Path) -> anyhow::Result<Self> {
         let mut files = BTreeMap::new();
         for path in list(root)? {
@@ -50,7 +50,7 @@ impl Tree {
         self.texts().filter(|(path, _)| path.ends_with(".rs"))
     }
 
-    /// All Rust sources that parse. One that does not is the compiler's to report.
+    /// All Rust sources that parse. The compiler reports those that do not.
     pub(super) fn syntax(&self) -> &BTreeMap<String, syn::File> {
         self.syntax.get_or_init(|| {
             let parsed =
@@ -77,7 +77,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line))
 }
 
-/// True if `word` stands in `line` by itself, not as a part of a longer name.
+/// True if `word` occurs in `line` as a whole word.
 pub(super) fn has_word(line: &str, word: &str) -> bool {
     let is_part = |character: char| character.is_alphanumeric() || character == '_';
     line.match_indices(word).any(|(start, _)| {

@@ -23,7 +23,7 @@ pub(crate) struct ExecReport {
     pub lost: Vec<String>,
 }
 
-/// As the library writes it (`tally.rs` there).
+/// As the library writes it (`call_statistics.rs` there).
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
 pub(crate) struct MpiReport {
@@ -37,8 +37,31 @@ pub(crate) struct MpiReport {
     pub mpi: MpiDescription,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explanation: Option<MpiExplanation>,
+    pub trials: TrialsReport,
     pub taken: Vec<CallRow>,
     pub left: Vec<CallRow>,
+}
+
+/// What was tried both ways.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct TrialsReport {
+    pub choice: String,
+    pub calls: u64,
+    pub rounds: u64,
+    pub lost_microseconds: f64,
+    pub ways: Vec<TriedCalls>,
+}
+
+/// The faster way for calls of one kind, with both medians.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct TriedCalls {
+    pub operation: String,
+    pub most_bytes: Option<u64>,
+    pub faster: String,
+    pub communicators: u64,
+    pub pleach_microseconds: f64,
+    pub mpi_microseconds: f64,
 }
 
 #[derive(Serialize, Deserialize, Default)]
@@ -134,11 +157,12 @@ impl ExecReport {
         for (name, value) in self.network(report) {
             line(name, &value);
         }
+        if report.trials.calls > 0 {
+            line("trials", &self.trials(report));
+        }
         if !report.taken.is_empty() {
             let head = ["offloaded", "size", "calls", "us each", "s in all"];
-            let rows = report.taken.iter().map(|row| {
-                row.cells(row.most_bytes.map_or("more".to_owned(), |most| format!("up to {}", binary(most))))
-            });
+            let rows = report.taken.iter().map(|row| row.cells(size(row.most_bytes)));
             text += &format!("\n{}", format_table(&with_header(head, rows)));
         }
         if !report.left.is_empty() {
@@ -146,7 +170,22 @@ impl ExecReport {
             let rows = report.left.iter().map(|row| row.cells(row.why.clone().unwrap_or_default()));
             text += &format!("\n{}", format_table(&with_header(head, rows)));
         }
+        let slower: Vec<[String; 5]> =
+            report.trials.ways.iter().filter(|row| row.faster == "mpi").map(TriedCalls::cells).collect();
+        if !slower.is_empty() {
+            let head = ["faster with the MPI", "size", "Pleach us", "MPI us", "communicators"];
+            text += &format!("\n{}", format_table(&with_header(head, slower.into_iter())));
+        }
         text
+    }
+
+    /// What the trials of both ways cost.
+    fn trials(&self, report: &MpiReport) -> String {
+        let TrialsReport { calls, rounds, lost_microseconds, .. } = report.trials;
+        let all_ranks_us = self.seconds * 1e6 * f64::from(report.ranks.max(1));
+        let percent = lost_microseconds * 100.0 / all_ranks_us.max(1.0);
+        let calls = pluralize(calls, "call");
+        format!("{calls} in {} of all ranks, which cost {percent:.2} % of the time", pluralize(rounds, "round"))
     }
 
     fn summary(&self, report: &MpiReport) -> String {
@@ -216,6 +255,19 @@ impl CallRow {
     }
 }
 
+impl TriedCalls {
+    fn cells(&self) -> [String; 5] {
+        let (pleach, mpi) = (self.pleach_microseconds, self.mpi_microseconds);
+        let communicators = group_digits(self.communicators);
+        [self.operation.clone(), size(self.most_bytes), format!("{pleach:.2}"), format!("{mpi:.2}"), communicators]
+    }
+}
+
+/// The upper bound of a size class.
+fn size(most_bytes: Option<u64>) -> String {
+    most_bytes.map_or("more".to_owned(), |most| format!("up to {}", binary(most)))
+}
+
 /// `8` as `8 B`, `4096` as `4 KiB`.
 pub(crate) fn binary(bytes: u64) -> String {
     match bytes {
@@ -233,6 +285,11 @@ mod tests {
     fn the_table_shows_offloaded_calls_fallbacks_and_faults() {
         let text = r#"{"ranks": 4, "hosts": 2, "communicators": 8, "failures": 0, "aggregated": 20,
             "packets": {"sent": 1000, "repeated": 7, "damaged": 3}, "mpi": {"version": "X 1", "abi": "X", "library": "x"},
+            "trials": {"choice": "measure", "calls": 24, "rounds": 4, "lost_microseconds": 20000.0, "ways": [
+                {"operation": "broadcast", "most_bytes": 2097152, "faster": "mpi", "communicators": 1,
+                 "pleach_microseconds": 900.5, "mpi_microseconds": 400.25},
+                {"operation": "barrier", "most_bytes": 8, "faster": "pleach", "communicators": 1,
+                 "pleach_microseconds": 1.0, "mpi_microseconds": 2.0}]},
             "taken": [{"operation": "allreduce", "non_blocking": false, "most_bytes": 4096, "calls": 30, "microseconds": 60.0}],
             "left": [{"operation": "scan", "non_blocking": true, "why": "one rank", "calls": 10, "microseconds": 5.0}]}"#;
         let report: MpiReport = serde_json::from_str(text).expect("as the library writes it");
@@ -250,6 +307,8 @@ mod tests {
             "root was killed by SIGKILL; the job continued without it",
             "allreduce  up to 4 KiB     30     2.00     0.000",
             "non-blocking scan  one rank     10     0.50     0.000",
+            "24 calls in 4 rounds of all ranks, which cost 0.50 % of the time",
+            "900.50  400.25",
         ] {
             assert!(table.contains(words), "{words}: {table}");
         }

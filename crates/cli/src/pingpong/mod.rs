@@ -13,7 +13,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bootstrap::pair;
 use clap::Args;
-use faults::FaultPlan;
 use transport::udp::{Endpoint, EndpointOptions, FaultInjector, ReceiveMode, local_address_towards};
 use wire::rocev2::UDP_PORT;
 
@@ -104,13 +103,7 @@ impl PingpongArgs {
     /// The faults to inject.
     fn faults(&self) -> Result<FaultInjector> {
         let Some(path) = &self.fault else { return Ok(FaultInjector::new(self.drop, self.corrupt)) };
-        let file = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
-        let read = FaultPlan::parse(&text).and_then(|plan| FaultInjector::from_plan(&plan, 1));
-        read.map_err(|error| {
-            let line = text[..error.span.start.min(text.len())].matches('\n').count() + 1;
-            anyhow::anyhow!("{file}, line {line}: {error}")
-        })
+        Ok(faults::read_plan(path, |plan| FaultInjector::from_plan(plan, 1))?)
     }
 
     fn limit(&self) -> Duration {

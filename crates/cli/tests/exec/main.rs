@@ -38,6 +38,8 @@ fn pleach(command: &str, arguments: &[&str]) -> Command {
     let mut pleach = processes::pleach();
     pleach.arg(command).args(arguments).stdin(Stdio::null());
     pleach.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    // These tests are about what Pleach does, even where the MPI is faster.
+    pleach.env("PLEACH_MPI_CHOICE", "pleach");
     // The library that was built with this test.
     let test = std::env::current_exe().expect("this test");
     pleach.env("PLEACH_MPI_LIBRARY", test.parent().expect("a folder"));
@@ -112,6 +114,26 @@ fn a_missing_library_and_a_missing_fault_plan_are_reported() {
     assert_eq!(output.status.code(), Some(2));
     let output = pleach("exec", &["--", "mpirun", "-x", "LD_PRELOAD=a.so", "true"]).output().expect("pleach starts");
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn the_old_name_of_max_bytes_works_with_one_warning_under_open_mpi() {
+    let program = compile("mpicc.openmpi", "survival.c");
+    let report = file("report.json");
+    let mut exec = pleach("exec", &["--format", "json", "--output"]);
+    exec.arg(&report)
+        .env("PLEACH_MPI_LARGEST", "64")
+        .arg("--")
+        .args(OPEN_MPI)
+        .args(["1", "-n", "2", &program, "100"]);
+    let output = exec.output().expect("pleach starts");
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let warnings: Vec<&str> = said.lines().filter(|line| line.contains("PLEACH_MPI_LARGEST")).collect();
+    assert!(matches!(warnings[..], [one] if one.contains("use PLEACH_MPI_MAX_BYTES")), "{said}");
+    let report = read(&report);
+    assert_eq!(calls(&report, "left"), 400, "two allreduces of 800 bytes per round and rank: {report}");
+    assert!(calls(&report, "taken") > 0, "{report}");
 }
 
 #[test]

@@ -13,9 +13,7 @@ pub(super) fn can_have_hosts() -> bool {
     let tried = output(&["-n", "1", "--hosts", "netns", "--", "true"]);
     let said = text(&tried.stderr);
     if tried.status.code() == Some(2) && said.contains("hosts in network namespaces need") {
-        let ci = std::env::var("CI").unwrap_or_default();
-        assert!(matches!(ci.as_str(), "" | "0" | "false"), "not tested, and CI is set: {said}");
-        println!("not tested: {said}");
+        namespaces::skip_test(said);
         return false;
     }
     assert!(tried.status.success(), "{said}");

@@ -123,15 +123,40 @@ fn deprecated_settings_work_with_one_warning() {
         let (_, quota) = client(&manager).open_job("test", Some(LARGE)).expect("admitted");
         (quota.groups, manager.end())
     };
+    let folder = Folder::new("deprecated");
+    let file = folder.file("manager.toml", "most_quota = { groups = 5 }\n");
     assert_eq!(start(&["--max-quota", "groups=5"], &[]), (5, String::new()));
-    for (flags, variables) in
-        [(&["--most-quota", "groups=5"][..], &[][..]), (&[], &[("PLEACH_MOST_QUOTA", "groups=5")])]
-    {
+    for (flags, variables) in [
+        (&["--most-quota", "groups=5"][..], &[][..]),
+        (&[], &[("PLEACH_MOST_QUOTA", "groups=5")]),
+        (&["--config", &file], &[]),
+    ] {
         let (groups, stderr) = start(flags, variables);
         assert_eq!((groups, stderr.lines().count()), (5, 1), "{stderr}");
         assert!(stderr.contains("--most-quota") && stderr.contains("use --max-quota"), "{stderr}");
     }
-    let (_, stderr) = start(&["--renew-after", "30", "--open"], &[]);
-    assert!(stderr.contains("--renew-after") && stderr.contains("ignored"), "{stderr}");
-    assert!(stderr.contains("use --allow-unauthenticated"), "{stderr}");
+    let file = folder.file("ignored.toml", "renew_after = 30\n");
+    for flags in [["--renew-after", "30"], ["--config", &file]] {
+        let (_, stderr) = start(&flags, &[]);
+        assert!(stderr.contains("--renew-after") && stderr.contains("ignored"), "{stderr}");
+    }
+}
+
+#[test]
+fn the_old_name_of_allow_unauthenticated_works_with_one_warning() {
+    let folder = Folder::new("open");
+    let file = folder.file("open.toml", "open = true\n");
+    // Only away from loopback is a secret needed; a node would need an address of another interface.
+    let manager = ["manager", "--listen", "0.0.0.0:0", "--log", "off"];
+    let said = fails(&manager);
+    assert!(said.contains("--allow-unauthenticated"), "without a secret and without the setting: {said}");
+    for (flags, variable) in
+        [(&["--open"][..], None), (&[], Some(("PLEACH_OPEN", "true"))), (&["--config", &file], None)]
+    {
+        let process = Process::run(pleach(&[&manager, flags].concat()).envs(variable));
+        assert!(!process.line.is_empty(), "it listens: {}", process.end());
+        let stderr = process.end();
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert!(stderr.contains("use --allow-unauthenticated"), "{stderr}");
+    }
 }

@@ -16,6 +16,7 @@ use wire::aggregation::{ElementCode, OperatorCode};
 
 use super::*;
 use control::{DataPlane, SeatFailure};
+use transport::edges::NoTransfers;
 use transport::udp::FaultInjector;
 
 const KEY: AuthKey = AuthKey([9; 16]);
@@ -268,7 +269,7 @@ fn a_blocking_multicast_receive_returns_the_result_or_times_out() {
     assert!(multicast_socket.receive_blocking().is_none(), "one at a time");
     let (tree_edges, membership) = &mut tree.members[0];
     let (mut inputs, mut done) = (Vec::new(), Vec::new());
-    assert!(tree_edges.receive_from(ReadySockets::Taken(&received), &mut inputs));
+    assert!(tree_edges.receive_from(ReadySockets::Taken(&received), &mut inputs, &mut NoTransfers));
     inputs.into_iter().for_each(|input| membership.handle(tree_edges, input, &mut done));
     assert_eq!(results(&done), [15]);
 }

@@ -1,12 +1,14 @@
 //! Operations of a group among the hosts: schedules of messages between the leaders.
 //!
-//! In: operations, messages of rounds, in any order. Out: messages, and results.
+//! In: operations, messages of rounds, in any order. Out: messages, and results. The messages of operations that begin among the hosts
+//! are transfers; those of a tree that has failed use the connections of the mesh.
 
 use protocol::Payload;
 use protocol::collective::{
     CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, ScheduleAction, ScheduleExecutor,
 };
 use units::{Epoch, OpId, Rank};
+use wire::transfer::TransferName;
 
 use super::leader_group::{GroupIo, HOST_STREAM, LeaderGroup, RunningSchedule, TreeState};
 use super::leader_message::{LeaderMessage, LeaderMessageKind};
@@ -43,10 +45,48 @@ impl LeaderGroup {
             .and_then(|plan| ScheduleExecutor::new(plan, payload));
         match executor {
             Ok(executor) => {
+                let fingerprint = executor.schedule().fingerprint();
+                group_io.streams.begin_whole(group_io.tree_edges, (self.context, op), fingerprint, bytes);
                 self.run_schedule(HOST_STREAM, op, RunningSchedule { executor, handle: Some(handle) }, group_io)
             }
             Err(_) => self.fail(LeaderNetworkError::Mismatch, group_io),
         }
+    }
+
+    /// The number and schedule of the next operation among the hosts, which the caller runs as a stream.
+    ///
+    /// # Errors
+    /// If the group has failed, or the ranks cannot have meant this operation.
+    pub(super) fn begin_stream(
+        &mut self,
+        algorithm: CollectiveAlgorithm,
+        collective: CollectiveOperation,
+        bytes: u32,
+    ) -> Result<(OpId, CollectiveSchedule), LeaderNetworkError> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let schedule = CollectiveSchedule::new(algorithm, collective, self.me, self.size(), bytes);
+        let schedule = schedule.map_err(|_| LeaderNetworkError::Mismatch)?;
+        let op = self.next_host_op;
+        self.next_host_op = op.next();
+        self.remember(HOST_STREAM, op, schedule.fingerprint());
+        Ok((op, schedule))
+    }
+
+    /// Remembers the fingerprint of an operation: a late message with another one shows a mismatch.
+    fn remember(&mut self, term: Epoch, op: OpId, fingerprint: u32) {
+        self.recent.push_back(((term, op), fingerprint));
+        if self.recent.len() > MAX_RECENT_OPERATIONS {
+            self.recent.pop_front();
+        }
+    }
+
+    /// True if an operation that has begun here is known to be another one than a peer means by its number.
+    pub(super) fn contradicts(&self, op: OpId, fingerprint: u32) -> bool {
+        let running = self.running.get(&(HOST_STREAM, op)).map(|running| running.executor.schedule().fingerprint());
+        let mut recent = self.recent.iter().filter(|(name, _)| *name == (HOST_STREAM, op)).map(|(_, was)| *was);
+        running.or_else(|| recent.next()).is_some_and(|was| was != fingerprint)
     }
 
     /// Runs an operation among the hosts, beginning with the messages that arrived early.
@@ -77,6 +117,11 @@ impl LeaderGroup {
         let fingerprint = running.executor.schedule().fingerprint();
         for action in std::mem::take(&mut self.schedule_actions) {
             match action {
+                ScheduleAction::Send { to, round, payload } if term == HOST_STREAM => {
+                    let name = TransferName { group: self.context, epoch: term, operation: op, round: round as u16 };
+                    let to = self.leaders[to.index()];
+                    group_io.streams.send_whole(group_io.tree_edges, to, name, fingerprint, payload);
+                }
                 ScheduleAction::Send { to, round, payload } => {
                     let kind = LeaderMessageKind::Round(round as u16);
                     let leader_message =
@@ -85,9 +130,9 @@ impl LeaderGroup {
                 }
                 ScheduleAction::Complete { result } => {
                     let Some(running) = self.running.remove(&(term, op)) else { continue };
-                    self.recent.push_back(((term, op), fingerprint));
-                    if self.recent.len() > MAX_RECENT_OPERATIONS {
-                        self.recent.pop_front();
+                    self.remember(term, op, fingerprint);
+                    if term == HOST_STREAM {
+                        group_io.streams.end_whole((self.context, op));
                     }
                     match running.handle {
                         Some(handle) => {

@@ -17,6 +17,7 @@ use units::{Epoch, GroupId, OpId, Rank};
 
 use super::leader_message::{LeaderMessage, LeaderMessageKind};
 use super::mesh::Mesh;
+use super::streams::StreamTable;
 use super::tree_operation::{LeaderNetworkError, OperationHandle, ReplayFragment, TreeMethod, TreeOperation};
 use crate::aggregation::{Membership, TreeEdgeEvent, TreeEdges};
 
@@ -30,6 +31,7 @@ pub(super) type OperationResults = Vec<(OperationHandle, Result<Vec<u8>, LeaderN
 pub(super) struct GroupIo<'a> {
     pub tree_edges: &'a mut TreeEdges,
     pub mesh: &'a mut Mesh,
+    pub streams: &'a mut StreamTable,
     pub results: &'a mut OperationResults,
 }
 
@@ -109,6 +111,11 @@ impl LeaderGroup {
 
     pub(super) fn size(&self) -> u32 {
         self.leaders.len() as u32
+    }
+
+    /// Why the group has failed.
+    pub(super) fn failure(&self) -> Option<LeaderNetworkError> {
+        self.broken
     }
 
     pub(super) fn leaders(&self) -> &[Rank] {

@@ -28,6 +28,8 @@ pub struct MeshConfig {
     pub key: AuthKey,
     /// The most payload of one packet.
     pub fragment_bytes: usize,
+    /// The largest packet that the links of all ranks carry.
+    pub link_bytes: usize,
 }
 
 struct MeshPeer {
@@ -61,6 +63,7 @@ impl Mesh {
 
     /// Adds an edge to every rank: each may send first.
     pub(super) fn add_edges(&self, tree_edges: &mut TreeEdges) {
+        tree_edges.set_link_bytes(self.config.link_bytes);
         for rank in (0..self.config.addresses.len() as u32).map(Rank).filter(|rank| *rank != self.config.me) {
             let routes = tree_edges.routes_to(&self.config.addresses[rank.index()]);
             let remote = QpNumber(FIRST_MESH_QP + self.config.me.0);
@@ -70,7 +73,7 @@ impl Mesh {
 
     /// The rank of a connection; none if the number is not of this mesh.
     pub(super) fn rank(&self, number: QpNumber) -> Option<Rank> {
-        number.0.checked_sub(FIRST_MESH_QP).map(Rank).filter(|rank| rank.index() < self.config.addresses.len())
+        mesh_rank(number).filter(|rank| rank.index() < self.config.addresses.len())
     }
 
     /// Sends a message to a rank. Drops it if the rank is lost, which was reported before.
@@ -177,8 +180,14 @@ impl Mesh {
     }
 }
 
-fn mesh_qp(rank: Rank) -> QpNumber {
+/// The number of the connection to a rank.
+pub(super) fn mesh_qp(rank: Rank) -> QpNumber {
     QpNumber(FIRST_MESH_QP + rank.0)
+}
+
+/// The rank of a connection; none if the number is below those of meshes.
+pub(super) fn mesh_rank(number: QpNumber) -> Option<Rank> {
+    number.0.checked_sub(FIRST_MESH_QP).map(Rank)
 }
 
 impl MeshPeer {

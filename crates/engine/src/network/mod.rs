@@ -7,6 +7,7 @@ mod host_schedule;
 mod leader_group;
 mod leader_message;
 mod mesh;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod tree_fallback;
@@ -21,16 +22,18 @@ use std::time::Duration;
 
 use manager::GroupDescriptor;
 use manager::message::GroupKey;
-use protocol::collective::{CollectiveOperation, InterHostMethod};
+use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMethod};
 use units::{GroupId, QpNumber, Rank, Span, Time};
 
 pub use mesh::MeshConfig;
+pub use streams::StreamBuffers;
 pub use tree_operation::{LeaderNetworkError, OperationHandle};
 
 use crate::aggregation::{Membership, MulticastSocket, ReadySockets, TreeEdgeCounters, TreeEdgeEvent, TreeEdges};
 use leader_group::{GroupIo, LeaderGroup, OperationResults};
-use leader_message::LeaderMessage;
-use mesh::{Mesh, MeshEvent};
+use leader_message::{LeaderMessage, LeaderMessageKind};
+use mesh::{Mesh, MeshEvent, mesh_rank};
+use streams::{StreamTable, WholeMessage};
 use transport::Clock;
 use transport::timer_queue::TimerQueue;
 use tree_operation::TreeMethod;
@@ -63,6 +66,7 @@ struct LingeringGroup {
 enum TimerOwner {
     Peer(Rank),
     Group(GroupId),
+    Streams,
 }
 
 /// The network side of a process.
@@ -70,6 +74,8 @@ pub struct LeaderNetwork {
     tree_edges: TreeEdges,
     mesh: Option<Mesh>,
     groups: BTreeMap<GroupId, LeaderGroup>,
+    /// Operations on long vectors.
+    streams: StreamTable,
     /// The group of each edge.
     edges: BTreeMap<QpNumber, GroupId>,
     /// The group of each tree, by the tree's identity at the manager.
@@ -87,6 +93,8 @@ pub struct LeaderNetwork {
     /// Groups that are closed and not reported yet.
     closed: Vec<GroupId>,
     lost: Option<Rank>,
+    /// Groups that have failed and are not reported yet.
+    failed: Vec<(GroupId, LeaderNetworkError)>,
     next_handle: u64,
 }
 
@@ -100,6 +108,7 @@ impl LeaderNetwork {
             tree_edges: TreeEdges::open(addresses, fault_injector)?,
             mesh: None,
             groups: BTreeMap::new(),
+            streams: StreamTable::default(),
             edges: BTreeMap::new(),
             trees: BTreeMap::new(),
             timers: TimerQueue::default(),
@@ -111,6 +120,7 @@ impl LeaderNetwork {
             lingering: VecDeque::new(),
             closed: Vec::new(),
             lost: None,
+            failed: Vec::new(),
             next_handle: 0,
         })
     }
@@ -144,6 +154,7 @@ impl LeaderNetwork {
     /// If [`Self::connect_mesh`] was not called, or the context is in use.
     pub fn enter(&mut self, context: GroupId, leaders: Vec<Rank>, me: Rank) {
         assert!(self.mesh.is_some(), "connect_mesh comes before the first group");
+        self.streams.open_group(context);
         let before = self.groups.insert(context, LeaderGroup::new(context, leaders, me));
         assert!(before.is_none(), "{context:?} is in use");
         if let Some(lost) = self.lost {
@@ -175,7 +186,9 @@ impl LeaderNetwork {
 
     /// True if every process has acknowledged all messages.
     pub fn is_drained(&self) -> bool {
-        self.mesh.as_ref().is_none_or(Mesh::is_drained) && self.groups.values().all(LeaderGroup::is_settled)
+        self.streams.is_drained()
+            && self.mesh.as_ref().is_none_or(Mesh::is_drained)
+            && self.groups.values().all(LeaderGroup::is_settled)
     }
 
     #[cold]
@@ -192,6 +205,7 @@ impl LeaderNetwork {
                 self.edges.retain(|_, owner| *owner != context);
                 self.trees.retain(|_, owner| *owner != context);
                 self.timers.cancel(TimerOwner::Group(context));
+                self.streams.close_group(context);
                 group.close(&mut self.tree_edges);
                 self.closed.push(context);
             }
@@ -247,6 +261,7 @@ impl LeaderNetwork {
         if let Some(mesh) = &mut self.mesh {
             mesh.lose(rank);
         }
+        self.streams.release(rank);
         let contexts: Vec<GroupId> = self
             .groups
             .iter()
@@ -254,8 +269,22 @@ impl LeaderNetwork {
             .map(|(context, _)| *context)
             .collect();
         for context in contexts {
-            self.with_group(context, |group, group_io| group.fail(LeaderNetworkError::RankLost(rank), group_io));
+            self.fail_group(context, LeaderNetworkError::RankLost(rank));
         }
+    }
+
+    /// Fails a group, and reports it: no operation may be in flight here that would return the error, while another rank waits for
+    /// this one.
+    fn fail_group(&mut self, context: GroupId, error: LeaderNetworkError) {
+        if self.groups.get(&context).is_some_and(|group| group.failure().is_none()) {
+            self.failed.push((context, error));
+        }
+        self.with_group(context, |group, group_io| group.fail(error, group_io));
+    }
+
+    /// A group that has failed.
+    pub fn next_failed_group(&mut self) -> Option<(GroupId, LeaderNetworkError)> {
+        self.failed.pop()
     }
 
     /// The caller knows that a rank has left with all its results.
@@ -263,6 +292,7 @@ impl LeaderNetwork {
         if let Some(mesh) = &mut self.mesh {
             mesh.release(rank);
         }
+        self.streams.release(rank);
     }
 
     /// The ranks of this host disagree on an operation: all leaders must learn of it.
@@ -301,8 +331,91 @@ impl LeaderNetwork {
                 group.start_among_hosts(handle, algorithm, collective, data, group_io)
             }
         });
+        if self.streams.has_questions() {
+            self.progress_streams();
+        }
+        self.timers.set(TimerOwner::Streams, self.streams.deadline());
         self.tree_edges.flush();
         handle
+    }
+
+    /// As [`Self::start`], among the hosts by an algorithm that can stream, in the caller's memory: the result is there when
+    /// [`Self::take`] returns an empty one.
+    ///
+    /// The memory must stay valid until then, or until [`Self::cancel`].
+    pub fn start_stream(
+        &mut self,
+        context: GroupId,
+        algorithm: CollectiveAlgorithm,
+        collective: CollectiveOperation,
+        buffers: StreamBuffers,
+    ) -> OperationHandle {
+        let handle = OperationHandle(self.next_handle);
+        self.next_handle += 1;
+        let Some(bytes) = u32::try_from(buffers.len()).ok().filter(|bytes| *bytes <= 1 << 30) else {
+            self.done.push((handle, Err(LeaderNetworkError::TooLong)));
+            return handle;
+        };
+        let Some(group) = self.groups.get_mut(&context) else {
+            self.done.push((handle, Err(LeaderNetworkError::ProtocolError)));
+            return handle;
+        };
+        match group.begin_stream(algorithm, collective, bytes) {
+            Ok((op, schedule)) => {
+                let memory = (group.leaders().to_vec(), buffers);
+                let key = (context, op);
+                self.streams.start(&mut self.tree_edges, key, handle, schedule, memory, &mut self.results);
+            }
+            Err(LeaderNetworkError::Mismatch) => {
+                self.with_group(context, LeaderGroup::report_local_mismatch);
+                self.done.push((handle, Err(LeaderNetworkError::Mismatch)));
+            }
+            Err(error) => self.done.push((handle, Err(error))),
+        }
+        self.progress_streams();
+        handle
+    }
+
+    /// Forgets an operation: its memory is not used any more, and it has no result.
+    pub fn cancel(&mut self, handle: OperationHandle) {
+        self.streams.cancel(handle);
+        self.results.retain(|(held, _)| *held != handle);
+        self.take(handle);
+    }
+
+    /// Hands whole messages of running operations to their groups.
+    fn dispatch_arrived(&mut self) {
+        // A message may complete an operation, after which nothing else of it is expected; it never makes another one arrive.
+        for WholeMessage { from, name, fingerprint, payload } in self.streams.take_arrived() {
+            let (context, term, op) = (name.group, name.epoch, name.operation);
+            let kind = LeaderMessageKind::Round(name.round);
+            let leader_message = LeaderMessage { context, term, op, kind, fingerprint, payload };
+            self.with_group(context, |group, group_io| group.handle_message(from, leader_message, group_io));
+        }
+    }
+
+    /// Does what parts and acknowledgements demand.
+    fn progress_streams(&mut self) {
+        self.dispatch_arrived();
+        for stray in self.streams.take_strays() {
+            let (context, op) = (stray.header.name.group, stray.header.name.operation);
+            match self.groups.get(&context) {
+                Some(group) if group.contradicts(op, stray.header.fingerprint) => {
+                    self.with_group(context, LeaderGroup::report_local_mismatch);
+                }
+                // The operation is over, or the whole group.
+                _ => self.streams.acknowledge_all(&mut self.tree_edges, &stray),
+            }
+        }
+        for context in self.streams.take_mismatches() {
+            self.with_group(context, LeaderGroup::report_local_mismatch);
+        }
+        for context in self.streams.take_corrupted() {
+            self.fail_group(context, LeaderNetworkError::Corrupted);
+        }
+        self.streams.drive(&mut self.tree_edges, &mut self.results);
+        self.collect_results();
+        self.timers.set(TimerOwner::Streams, self.streams.deadline());
     }
 
     /// The result of an operation, once.
@@ -324,7 +437,11 @@ impl LeaderNetwork {
     /// As [`Self::turn`], with the sockets that are known to be ready.
     pub fn turn_on_sockets(&mut self, ready: ReadySockets<'_>) -> bool {
         let mut inputs = std::mem::take(&mut self.inputs);
-        let mut busy = self.tree_edges.receive_from(ready, &mut inputs);
+        let streams_before = !self.streams.is_idle();
+        if streams_before {
+            self.streams.set_time(self.tree_edges.clock().now());
+        }
+        let mut busy = self.tree_edges.receive_from(ready, &mut inputs, &mut self.streams);
         self.tree_edges.poll_links(&mut inputs);
         for input in inputs.drain(..) {
             self.handle(input);
@@ -338,8 +455,11 @@ impl LeaderNetwork {
         if !self.lingering.is_empty() {
             self.close_lingering(now);
         }
+        if streams_before || !self.streams.is_idle() || self.streams.has_questions() {
+            self.progress_streams();
+        }
         self.tree_edges.flush();
-        busy
+        busy || self.streams.has_more()
     }
 
     /// Not inlined, like all rare code: the code of every operation stays together in the instruction cache.
@@ -353,6 +473,11 @@ impl LeaderNetwork {
                 self.dispatch_mesh_events();
             }
             TimerOwner::Group(context) => self.with_group(context, LeaderGroup::handle_timeout),
+            TimerOwner::Streams => {
+                for rank in self.streams.handle_timeouts(&self.tree_edges) {
+                    self.rank_lost(rank);
+                }
+            }
         }
     }
 
@@ -389,6 +514,9 @@ impl LeaderNetwork {
 
     #[inline(never)]
     fn handle_mesh(&mut self, edge: QpNumber, input: TreeEdgeEvent) {
+        if let (TreeEdgeEvent::PathDown { path, .. }, Some(rank)) = (&input, mesh_rank(edge)) {
+            self.streams.handle_path_down(&self.tree_edges, rank, *path);
+        }
         let Some(mesh) = &mut self.mesh else { return };
         let Some(rank) = mesh.rank(edge) else { return };
         mesh.handle(&mut self.tree_edges, rank, input, &mut self.events);
@@ -422,15 +550,26 @@ impl LeaderNetwork {
     /// Runs a step of a group; then updates timers and collects results.
     fn with_group(&mut self, context: GroupId, act: impl FnOnce(&mut LeaderGroup, &mut GroupIo<'_>)) {
         let (Some(group), Some(mesh)) = (self.groups.get_mut(&context), &mut self.mesh) else { return };
-        let mut group_io = GroupIo { tree_edges: &mut self.tree_edges, mesh, results: &mut self.results };
+        let Self { tree_edges, streams, results, .. } = self;
+        let mut group_io = GroupIo { tree_edges, mesh, streams, results };
         act(group, &mut group_io);
         let deadline = group.membership().map_or(units::Time::NEVER, |membership| membership.deadline());
         self.timers.set(TimerOwner::Group(context), deadline);
+        if let Some(error) = group.failure() {
+            self.streams.fail_group(context, error, &mut self.results);
+        }
+        self.collect_results();
+        self.update_peer_timers();
+    }
+
+    fn collect_results(&mut self) {
+        if self.results.is_empty() || self.streams.is_far_ahead() {
+            return; // The caller waits until its peers have caught up.
+        }
         for (handle, end) in self.results.drain(..) {
             let place = self.done.partition_point(|(before, _)| *before < handle);
             self.done.insert(place, (handle, end));
         }
-        self.update_peer_timers();
     }
 
     fn update_peer_timers(&mut self) {

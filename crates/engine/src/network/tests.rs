@@ -1,6 +1,8 @@
 //! The networks of several processes and the nodes between them, in one thread over loopback, driven by hand.
 
 mod multicast_operations;
+mod streamed_operations;
+mod whole_messages;
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +53,13 @@ impl TestCluster {
         let addresses: Vec<Vec<SocketAddr>> = networks.iter().map(LeaderNetwork::addresses).collect();
         for (rank, network) in networks.iter_mut().enumerate() {
             let me = Rank(rank as u32);
-            network.connect_mesh(MeshConfig { me, addresses: addresses.clone(), key: KEY, fragment_bytes: 1000 });
+            network.connect_mesh(MeshConfig {
+                me,
+                addresses: addresses.clone(),
+                key: KEY,
+                fragment_bytes: 1000,
+                link_bytes: 1500,
+            });
             network.enter(WORLD, (0..size).map(Rank).collect(), me);
         }
         let handles = vec![Vec::new(); size as usize];

@@ -25,6 +25,8 @@ pub enum LeaderNetworkError {
     TooLong,
     /// A malformed message: a peer is faulty, or of another version.
     ProtocolError,
+    /// A message that arrived intact was damaged in the memory of this process.
+    Corrupted,
 }
 
 impl fmt::Display for LeaderNetworkError {
@@ -36,6 +38,9 @@ impl fmt::Display for LeaderNetworkError {
             Self::ProtocolError => {
                 f.write_str("malformed message from another rank; do all ranks run the same version?")
             }
+            Self::Corrupted => f.write_str(
+                "a message that arrived intact was damaged in this process's memory; test this host's memory",
+            ),
         }
     }
 }

@@ -27,6 +27,8 @@ pub enum TeamJoinError {
     },
     /// Rank 0 did not create the region within the timeout.
     Timeout,
+    /// Rank 0 is known not to create the region.
+    Cancelled,
     /// The file belongs to another user, or other users may open it.
     WrongOwner,
     /// The file has another size than a team of this many ranks needs.
@@ -59,6 +61,9 @@ impl From<io::Error> for TeamJoinError {
 impl fmt::Display for TeamJoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Io(error) if error.kind() == io::ErrorKind::StorageFull => {
+                write!(f, "/dev/shm is full ({error}); free some of it, enlarge it, or set PLEACH_SHARED_MEMORY=off")
+            }
             Self::Io(error) => write!(f, "shared memory: {error}"),
             Self::BadName(name) => {
                 write!(f, "invalid name for shared memory: {name:?} (up to 128 letters, digits, '-', '_' and '.')")
@@ -70,6 +75,7 @@ impl fmt::Display for TeamJoinError {
             Self::Timeout => {
                 f.write_str("local rank 0 did not create the shared memory of the team in time; is it running?")
             }
+            Self::Cancelled => f.write_str("local rank 0 cannot create the shared memory of the team"),
             Self::WrongOwner => {
                 f.write_str("the shared memory of the team has a wrong owner or mode (expected this user, 0600)")
             }

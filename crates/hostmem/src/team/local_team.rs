@@ -53,7 +53,21 @@ impl Team {
     /// # Errors
     /// If rank 0 does not create it in time, if it has another owner or layout, or if the rank is taken.
     pub fn join(name: &str, rank: u16, ranks: u16, timeout: Duration) -> Result<Self, TeamJoinError> {
-        Ok(Self::new(TeamRegion::join(name, rank, ranks, timeout)?, rank))
+        Self::join_unless(name, rank, ranks, timeout, || false)
+    }
+
+    /// As [`Self::join`], until `is_cancelled` returns true: rank 0 cannot create it.
+    ///
+    /// # Errors
+    /// As [`Self::join`].
+    pub fn join_unless(
+        name: &str,
+        rank: u16,
+        ranks: u16,
+        timeout: Duration,
+        is_cancelled: impl FnMut() -> bool,
+    ) -> Result<Self, TeamJoinError> {
+        Ok(Self::new(TeamRegion::join(name, rank, ranks, timeout, is_cancelled)?, rank))
     }
 
     fn new(region: TeamRegion, rank: u16) -> Self {

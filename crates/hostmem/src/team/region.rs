@@ -128,8 +128,14 @@ impl TeamRegion {
         Ok(region)
     }
 
-    /// Maps the region that rank 0 creates, now or within `timeout`.
-    pub(super) fn join(name: &str, rank: u16, ranks: u16, timeout: Duration) -> Result<Self, TeamJoinError> {
+    /// Maps the region that rank 0 creates, now or within `timeout`, unless it is known that rank 0 does not.
+    pub(super) fn join(
+        name: &str,
+        rank: u16,
+        ranks: u16,
+        timeout: Duration,
+        mut is_cancelled: impl FnMut() -> bool,
+    ) -> Result<Self, TeamJoinError> {
         let (path, size, payload) = layout(name, ranks)?;
         if rank == 0 || rank >= ranks {
             return Err(TeamJoinError::NoSuchRank { rank, ranks });
@@ -138,6 +144,7 @@ impl TeamRegion {
         let file = loop {
             match shm_file::open_existing(&path, size).map_err(|error| join_error(error, size))? {
                 Some(file) => break file,
+                None if is_cancelled() => return Err(TeamJoinError::Cancelled),
                 None if Instant::now() >= deadline => return Err(TeamJoinError::Timeout),
                 None => std::thread::sleep(Duration::from_micros(200)),
             }

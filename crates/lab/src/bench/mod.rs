@@ -1,9 +1,10 @@
 //! `pleach bench`: speed and memory, measured on this machine.
 //!
-//! Shared by the benchmarks: `trial_summary` (median and range), `samples` and `rank_processes` (runs of several processes),
+//! Shared by the benchmarks: `trial_summary` (median and range), `byte_size`, `samples` and `rank_processes` (runs of several processes),
 //! `mpi_installation` and `baseline` (the MPI that Pleach is compared with), `steal_time`.
 
 mod baseline;
+mod byte_size;
 pub mod checksum;
 pub mod collectives;
 pub(crate) mod migration;

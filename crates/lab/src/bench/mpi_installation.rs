@@ -1,9 +1,10 @@
 //! An installed MPI: its launcher, and a peer program compiled for it. Runs the peer with the Pleach library or without.
+//!
+//! `launch_options.rs` places the ranks.
+
+mod launch_options;
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,15 +12,20 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use namespaces::NamespaceNetwork;
+use namespaces::NamespaceHost;
 
 use super::samples::{BenchPlacement, BenchRun, SampleBudget, collect_samples};
 use crate::local_fabric::LocalFabric;
 use crate::local_fabric::child_process::{ChildProcess, OutputLine, StderrMode, launch_rank_command};
 use crate::mpi::mpi_launcher::{EnvironmentVariable, MpiLauncher};
 
+pub(super) use launch_options::OVER_TCP;
+
 /// The launcher gets this long to exit after the last result.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why MPICH is skipped where its ranks share processors and memory.
+pub(super) const NEVER_YIELDS: &str = "its ranks do not yield while they wait, so that the comparison means nothing";
 
 /// An installed MPI, and a temporary folder with the compiled peer program.
 pub(crate) struct MpiInstallation {
@@ -106,9 +112,18 @@ impl MpiInstallation {
         self.implementation == other.implementation && number(&self.version) == number(&other.version)
     }
 
-    /// True if the launcher can start ranks on hosts made of namespaces.
     pub(super) fn is_open_mpi(&self) -> bool {
         matches!(self.implementation, MpiImplementation::OpenMpi4 | MpiImplementation::OpenMpi5)
+    }
+
+    /// Its name and version for a column of a table: `Open MPI 4.1.4`.
+    pub(super) fn short_name(&self) -> String {
+        let number = self.version.rsplit(' ').next().unwrap_or_default();
+        match self.implementation {
+            MpiImplementation::OpenMpi4 | MpiImplementation::OpenMpi5 => format!("Open MPI {number}"),
+            MpiImplementation::Mpich4 | MpiImplementation::Mpich5 => format!("MPICH {number}"),
+            MpiImplementation::Other => self.version.clone(),
+        }
     }
 
     /// Runs the peer program of the collective benchmarks once, with the Pleach library if one is given.
@@ -120,22 +135,27 @@ impl MpiInstallation {
         budget: SampleBudget,
         library: Option<&PreloadedLibrary<'_>>,
     ) -> Result<BenchRun> {
-        let namespace = match placement {
-            BenchPlacement::Namespaces(network) => Some(network.host(0).namespace_path()),
-            _ => None,
+        let host = match placement {
+            BenchPlacement::Namespaces { network, .. } => Some(network.host(0)),
+            BenchPlacement::OneHost | BenchPlacement::Loopback => None,
         };
         let mut arguments = vec![budget.batches.to_string(), budget.seconds.to_string()];
         arguments.extend(measures.iter().map(|measure| (*measure).to_owned()));
         let mut line = self.peer_command_line(&self.options(ranks, placement)?, ranks, &arguments);
-        let mut environment = Vec::new();
+        let mut environment = self.variables(placement);
         if let Some(library) = library {
             let variables = library.nodes.map(LocalFabric::variables).unwrap_or_default();
-            let variables: Vec<EnvironmentVariable> =
+            let mut variables: Vec<EnvironmentVariable> =
                 variables.into_iter().map(|(name, value)| (name, OsString::from(value))).collect();
-            (line, environment) = self.launcher.with(&line, library.library, &variables)?;
+            // What Pleach itself takes is of interest, unless the user asks for what `pleach exec` does by itself.
+            let choice = std::env::var_os("PLEACH_MPI_CHOICE").unwrap_or_else(|| "pleach".into());
+            variables.push(("PLEACH_MPI_CHOICE", choice));
+            let (with_library, for_library) = self.launcher.with(&line, library.library, &variables)?;
+            line = with_library;
+            environment.extend(for_library);
         }
         let nodes = library.and_then(|library| library.nodes);
-        self.run_command_line(&line, environment, namespace.as_deref(), |output, launcher| {
+        self.run_command_line(&line, environment, host, |output, launcher| {
             collect_samples(output, measures, nodes, launcher)
         })
     }
@@ -149,15 +169,17 @@ impl MpiInstallation {
         line
     }
 
-    /// Starts a command line of the launcher, collects what the ranks print, and waits for the end.
+    /// Starts a command line of the launcher, here or on a host made of a namespace, collects what the ranks print, and waits for the end.
     pub(super) fn run_command_line<T>(
         &self,
         line: &[OsString],
         environment: Vec<EnvironmentVariable>,
-        namespace: Option<&Path>,
+        host: Option<NamespaceHost<'_>>,
         collect: impl FnOnce(&Receiver<OutputLine>, &[ChildProcess]) -> Result<T>,
     ) -> Result<T> {
-        let mut command = launch_rank_command(&crate::local_fabric::own_executable()?, namespace);
+        let mut command = launch_rank_command(&crate::local_fabric::own_executable()?, None);
+        // `ip` also mounts the /sys of the namespace, where UCX looks for devices.
+        command.args(host.iter().flat_map(|host| ["ip", "netns", "exec", host.name()]));
         command.args(line).envs(environment);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let (sender, output) = channel();
@@ -166,75 +188,10 @@ impl MpiInstallation {
         launcher.kill_and_wait_after(EXIT_TIMEOUT);
         Ok(collected)
     }
-
-    /// Binds each rank to a core if there are enough. If not, ranks yield their processor while they wait.
-    fn options(&self, ranks: u32, placement: BenchPlacement<'_>) -> Result<Vec<String>> {
-        let oversubscribed = ranks as usize > std::thread::available_parallelism().map_or(1, usize::from);
-        let binding = if oversubscribed { "none" } else { "core" };
-        if !self.is_open_mpi() {
-            let binds = matches!(self.implementation, MpiImplementation::Mpich4 | MpiImplementation::Mpich5)
-                && !oversubscribed;
-            return Ok(if binds { vec!["-bind-to".into(), binding.into()] } else { Vec::new() });
-        }
-        let mut options: Vec<String> = Vec::new();
-        let mut add = |arguments: &[&str]| options.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-        match self.implementation {
-            MpiImplementation::OpenMpi5 => add(&["--map-by", ":OVERSUBSCRIBE"]),
-            _ => add(&["--oversubscribe"]),
-        }
-        add(&["--bind-to", binding, "--mca", "mpi_yield_when_idle", if oversubscribed { "1" } else { "0" }]);
-        match placement {
-            BenchPlacement::OneHost => {}
-            BenchPlacement::Loopback => {
-                add(&OVER_TCP);
-                add(&["lo"]);
-            }
-            BenchPlacement::Namespaces(network) => {
-                let agent = self.agent(network, ranks)?.display().to_string();
-                let names: Vec<String> = (0..ranks as usize).map(|host| address(network, host).to_string()).collect();
-                add(&["--host", &names.join(",")]);
-                add(&OVER_TCP);
-                add(&["10.77.0.0/16"]);
-                match self.implementation {
-                    MpiImplementation::OpenMpi5 => {
-                        add(&["--prtemca", "plm_ssh_agent", &agent, "--prtemca", "plm_ssh_no_tree_spawn", "1"]);
-                        add(&["--prtemca", "prte_if_include", "10.77.0.0/16"]);
-                    }
-                    _ => {
-                        add(&["--mca", "oob_tcp_if_include", "10.77.0.0/16"]);
-                        add(&["--mca", "plm_rsh_agent", &agent, "--mca", "plm_rsh_no_tree_spawn", "1"]);
-                    }
-                }
-            }
-        }
-        Ok(options)
-    }
-
-    /// A script that mpirun calls instead of ssh: it runs a command in the namespace with the given address.
-    fn agent(&self, network: &NamespaceNetwork, ranks: u32) -> Result<PathBuf> {
-        let path = self.file("agent");
-        let mut text = "#!/bin/sh\nhost=$1; shift\ncase $host in\n".to_owned();
-        for host in 0..ranks as usize {
-            text += &format!("{}) space={} ;;\n", address(network, host), network.host(host).name());
-        }
-        // Each namespace gets its own host name: from equal names Open MPI concludes that the ranks share one host.
-        text += "esac\nexec ip netns exec $space unshare -u sh -c \"hostname $space; $*\"\n";
-        let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o700).open(&path)?;
-        file.write_all(text.as_bytes())?;
-        Ok(path)
-    }
 }
-
-/// Options with which Open MPI uses TCP. The name of an interface or a subnet must follow.
-pub(super) const OVER_TCP: [&str; 8] =
-    ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include"];
 
 impl Drop for MpiInstallation {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-fn address(network: &NamespaceNetwork, host: usize) -> IpAddr {
-    network.host(host).address().into()
 }

@@ -23,7 +23,7 @@ pub(super) fn next_line(
         Ok((_, Some(line))) => Ok(line),
         _ => {
             let errors: String = processes.iter().map(ChildProcess::last_stderr_lines).collect();
-            bail!("rank 0 ended, or took longer than {RUN_TIMEOUT:?}, before the last result{errors}")
+            bail!("rank 0 ended, or gave no result for too long, before the last result{errors}")
         }
     }
 }

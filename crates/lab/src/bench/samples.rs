@@ -4,15 +4,18 @@
 //! the JSON is a [`MeasureTimes`]. `rank.rs` does so with Pleach, `peer.c` with MPI.
 
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use namespaces::NamespaceNetwork;
 use serde::{Deserialize, Serialize};
 
-use super::rank_processes::{RUN_TIMEOUT, next_line};
+use super::rank_processes::next_line;
 use crate::local_fabric::LocalFabric;
 use crate::local_fabric::child_process::{ChildProcess, OutputLine};
+
+/// A rank that starts or measures for longer without a result has hung.
+const MEASURE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How much is measured in one run.
 #[derive(Clone, Copy)]
@@ -26,6 +29,9 @@ pub(crate) struct SampleBudget {
 impl SampleBudget {
     pub(crate) const QUICK: Self = Self { batches: 3, seconds: 0.03 };
     pub(crate) const FULL: Self = Self { batches: 7, seconds: 0.1 };
+    /// Between hosts a start takes long, and one run measures many operations.
+    pub(crate) const HOSTS_QUICK: Self = Self { batches: 5, seconds: 0.05 };
+    pub(crate) const HOSTS: Self = Self { batches: 5, seconds: 0.1 };
 }
 
 /// Where the ranks of a run are.
@@ -35,8 +41,8 @@ pub(crate) enum BenchPlacement<'a> {
     OneHost,
     /// On this host, over the loopback interface.
     Loopback,
-    /// On hosts made of network namespaces.
-    Namespaces(&'a NamespaceNetwork),
+    /// On the first hosts made of network namespaces.
+    Namespaces { network: &'a NamespaceNetwork, ranks_per_host: u32 },
 }
 
 /// What rank 0 reports of one measure.
@@ -73,13 +79,12 @@ pub(crate) fn collect_samples(
     nodes: Option<&LocalFabric>,
     processes: &[ChildProcess],
 ) -> Result<BenchRun> {
-    let deadline = Instant::now() + RUN_TIMEOUT;
     let mut samples: Vec<BenchSample> = Vec::new();
     let mut explanation = None;
     let node_micros = || nodes.map_or(0.0, LocalFabric::processor_micros);
     let mut before = 0.0;
     while samples.len() < measures.len() {
-        let line = next_line(output, deadline, processes)?;
+        let line = next_line(output, Instant::now() + MEASURE_TIMEOUT, processes)?;
         if line.starts_with("begin ") {
             before = node_micros();
         } else if let Some(text) = line.strip_prefix("note ") {

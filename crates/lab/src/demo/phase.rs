@@ -97,6 +97,10 @@ impl DemoPhase {
             .with(variables);
         let (sender, output) = channel();
         let program = own_executable()?;
+        let will_be_killed = fabric
+            .as_ref()
+            .filter(|_| self.route == DemoRoute::AggregationNodesThenKill)
+            .and_then(|fabric| fabric.process_id(&node_name(1)));
         let start = |rank: u32| {
             let mut command = ranks.command(rank, &[&program]);
             command.args(["demo-rank", "--seed", &settings.seed.to_string()]);
@@ -106,6 +110,9 @@ impl DemoPhase {
                 "--fold-order",
                 self.fold_order(),
             ]);
+            if let Some(process) = will_be_killed {
+                command.args(["--until-ended", &process.to_string()]);
+            }
             ChildProcess::start(
                 &format!("rank {rank}"),
                 &mut command,

@@ -14,6 +14,11 @@ use crate::CommandOutcome;
 /// Minimum rounds of a phase, even on a slow machine.
 const MIN_ROUNDS: u32 = 3;
 
+/// How much longer a phase may take on a slow machine.
+const MAX_EXTENSION: Duration = Duration::from_secs(15);
+/// The share of a phase that is over as long as something is missing in it.
+const LAST_SHARE: f64 = 0.99;
+
 /// Arguments of `pleach demo-rank`.
 #[derive(clap::Args)]
 pub struct DemoRankArgs {
@@ -26,6 +31,9 @@ pub struct DemoRankArgs {
     /// The expected fold order of floats.
     #[arg(long, value_enum)]
     fold_order: DemoFoldOrder,
+    /// Continue until this process has ended, and for one round after that.
+    #[arg(long)]
+    until_ended: Option<u32>,
 }
 
 /// Runs one rank of the demo. A failure is reported to the demo, not returned.
@@ -47,11 +55,14 @@ fn run_phase(arguments: &DemoRankArgs) -> Result<()> {
     print_report(&RankReport::Joined { explained: world.explain(8, Operator::Sum) });
     let (began, limit) = (Instant::now(), Duration::from_millis(arguments.millis));
     let mut next = 0;
+    let mut has_ended = arguments.until_ended.is_none();
     for round in 0.. {
         let by_clock = began.elapsed().as_secs_f64() / limit.as_secs_f64();
         let by_rounds = f64::from(round) / f64::from(MIN_ROUNDS);
-        // All ranks must stop after the same round: rank 0 reads the clock for all.
-        let mut share = [by_clock.min(by_rounds)];
+        // All ranks must stop after the same round: rank 0 reads the clock for all. On a busy machine the demo kills its node late.
+        let is_last = has_ended || began.elapsed() > limit + MAX_EXTENSION;
+        let mut share = [by_clock.min(by_rounds).min(if is_last { 1.0 } else { LAST_SHARE })];
+        has_ended |= arguments.until_ended.is_some_and(process_has_ended);
         world.broadcast(&mut share, 0)?;
         if share[0] >= 1.0 {
             break;
@@ -63,6 +74,14 @@ fn run_phase(arguments: &DemoRankArgs) -> Result<()> {
     }
     print_report(&RankReport::Finished(totals(&world)));
     Ok(())
+}
+
+/// True if a process does not exist, or only waits for its parent to read its status.
+fn process_has_ended(id: u32) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{id}/stat")) else { return true };
+    // The state follows the name, which is in parentheses and may contain any character.
+    let state = text.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    matches!(state, Some('Z' | 'X') | None)
 }
 
 /// One batch: first all inputs, then all calls, then all checks, so that only the calls are timed.

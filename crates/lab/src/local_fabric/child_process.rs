@@ -117,6 +117,11 @@ impl ChildProcess {
         status
     }
 
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills it; returns its process number.
     pub fn kill(&mut self) -> Result<u32> {
         anyhow::ensure!(self.ended().is_none(), "{} has already ended{}", self.name, self.last_stderr_lines());

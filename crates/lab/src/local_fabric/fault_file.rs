@@ -1,18 +1,17 @@
-//! Fault plans from files.
+//! Fault plans from files, for this process.
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use faults::FaultPlanFileError;
 use transport::udp::FaultInjector;
 
 /// The variable by which ranks and nodes find the file.
 pub const VARIABLE: &str = "PLEACH_FAULTS";
 
 /// Reads a fault plan, with this process's id as seed.
-pub fn read(path: &Path) -> Result<FaultInjector> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the fault plan {name}"))?;
-    let plan = faults::FaultPlan::parse(&text).with_context(|| format!("cannot read the fault plan {name}"))?;
-    FaultInjector::from_plan(&plan, u64::from(std::process::id()))
-        .with_context(|| format!("cannot read the fault plan {name}"))
+///
+/// # Errors
+/// If the file cannot be read, or is not a plan for sockets.
+pub fn read(path: &Path) -> Result<FaultInjector, FaultPlanFileError> {
+    faults::read_plan(path, |plan| FaultInjector::from_plan(plan, u64::from(std::process::id())))
 }

@@ -124,6 +124,11 @@ impl LocalFabric {
         self.client.status().context("cannot query the local manager")
     }
 
+    /// The process number of a node.
+    pub fn process_id(&self, name: &str) -> Option<u32> {
+        self.services.iter().find(|service| service.name() == name).map(ChildProcess::id)
+    }
+
     /// Kills a node; returns its process number.
     pub fn kill(&mut self, name: &str) -> Result<u32> {
         let found = self.services.iter_mut().find(|service| service.name() == name);

@@ -17,8 +17,9 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 pub type EnvironmentVariable = (&'static str, OsString);
 
 /// Variables of the user that are forwarded to ranks on all hosts.
-const FORWARDED_VARIABLES: [&str; 10] = [
+const FORWARDED_VARIABLES: [&str; 11] = [
     "PLEACH_MPI",
+    "PLEACH_MPI_CHOICE",
     "PLEACH_MPI_MAX_BYTES",
     "PLEACH_MPI_LARGEST", // Deprecated name of the former.
     "PLEACH_MPI_RANKS_PER_HOST",
@@ -84,11 +85,13 @@ impl MpiLauncher {
                 "the command sets LD_PRELOAD itself; set it in the environment of pleach exec instead, which adds its own library"
             );
         }
-        let mut preload = library.as_os_str().to_owned();
+        // Theirs first: a profiler sees all calls and then calls `PMPI_…`, which our library exports as well.
+        let mut preload = OsString::new();
         if let Some(theirs) = std::env::var_os("LD_PRELOAD").filter(|theirs| !theirs.is_empty()) {
-            preload.push(":");
             preload.push(theirs);
+            preload.push(":");
         }
+        preload.push(library);
         let mut environment = variables.to_vec();
         for name in FORWARDED_VARIABLES {
             let is_ours = environment.iter().any(|(ours, _)| *ours == name);

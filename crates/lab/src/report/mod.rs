@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 
-pub(crate) use svg::{bar_chart, escape, histogram, latency_chart, line_chart};
+pub(crate) use svg::{bar_chart, escape, histogram, latency_chart, line_chart, standalone};
 pub use text_table::{TableRows, format_table, with_header};
 
 /// The format of a report.
@@ -54,6 +54,11 @@ impl ReportArgs {
         };
         write_report(&text, self.output.as_deref())
     }
+}
+
+/// A line chart with logarithmic axes, as an SVG file. Each series is a name and its points.
+pub fn line_figure(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) -> String {
+    standalone(&line_chart(series, across, up))
 }
 
 /// Writes a report to a file, or to the standard output.

@@ -157,9 +157,28 @@ pub(crate) fn histogram(distribution: &LatencyDistribution, title: &str) -> Stri
     svg
 }
 
-/// Latency by operation; failed ones are marked at the top.
+/// A chart as a file of its own, with the colours of the page.
+pub(crate) fn standalone(chart: &str) -> String {
+    let namespace = "<svg xmlns=\"http://www.w3.org/2000/svg\" ";
+    let style =
+        format!(">\n<style>\n{FIGURE_STYLE}</style>\n<rect class=\"surface\" width=\"100%\" height=\"100%\"/>\n");
+    chart.replacen("<svg ", namespace, 1).replacen(">\n", &style, 1)
+}
+
+const FIGURE_STYLE: &str = "\
+.surface { fill: #fcfcfb; } text { fill: #6b6862; font: 11.5px system-ui, sans-serif; }
+.axis { stroke: #6b6862; fill: none; } .grid { stroke: #e3e1dc; fill: none; }
+.dot { fill: #2a6fb0; fill-opacity: .75; } .cross { stroke: #c8372d; stroke-width: 1.5; fill: none; }
+@media (prefers-color-scheme: dark) { .surface { fill: #171615; } text { fill: #a19d95; } .axis { stroke: #a19d95; }
+  .grid { stroke: #34312d; } .dot { fill: #69aeea; } .cross { stroke: #f0645a; } }
+";
+
+/// Latency by operation, on a logarithmic scale if they differ much; failed ones are marked at the top.
 pub(crate) fn latency_chart(points: &[(u32, Option<SimSpan>)], operations: u32) -> String {
-    let longest = points.iter().filter_map(|(_, span)| *span).max().unwrap_or(SimSpan::from_nanos(1));
+    let spans = || points.iter().filter_map(|(_, span)| *span);
+    let longest = spans().max().unwrap_or(SimSpan::from_nanos(1));
+    let shortest = spans().min().unwrap_or_default();
+    let logarithmic = shortest > SimSpan::ZERO && longest.as_picos() > 10 * shortest.as_picos();
     let (unit, size) = time_unit(longest);
     let in_unit = |span: SimSpan| span.as_picos() as f64 / size;
     let x = ChartScale {
@@ -170,14 +189,12 @@ pub(crate) fn latency_chart(points: &[(u32, Option<SimSpan>)], operations: u32) 
         logarithmic: false,
         min_step: 1.0,
     };
-    let y = ChartScale {
-        from: 0.0,
-        to: in_unit(longest) * 1.05,
-        start: HEIGHT - BOTTOM,
-        end: TOP,
-        logarithmic: false,
-        min_step: 0.0,
+    let (from, to) = if logarithmic {
+        (round_down(in_unit(shortest)), round_up(in_unit(longest)))
+    } else {
+        (0.0, in_unit(longest) * 1.05)
     };
+    let y = ChartScale { from, to, start: HEIGHT - BOTTOM, end: TOP, logarithmic, min_step: 0.0 };
     let mut svg = open("latency by operation", HEIGHT);
     vertical_axis(&mut svg, &y);
     for (operation, span) in points {

@@ -1,12 +1,12 @@
 //! The parameters of an experiment, from a TOML file.
 
-use std::fs::File;
-use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use units::SimSpan;
+
+use crate::text_file::read_text;
 
 /// Maximum size of a file; the shipped ones have a few thousand bytes.
 const MAX_BYTES: u64 = 1 << 18;
@@ -18,11 +18,7 @@ pub(super) fn read_parameters<P>(
     parse: impl Fn(&str) -> Result<P>,
 ) -> Result<P> {
     let Some(file) = file else { return parse(shipped.1).with_context(|| shipped.0.to_owned()) };
-    let mut text = String::new();
-    let opened = File::open(file).and_then(|opened| opened.take(MAX_BYTES + 1).read_to_string(&mut text));
-    let bytes = opened.with_context(|| format!("cannot read {}", file.display()))?;
-    ensure!(bytes as u64 <= MAX_BYTES, "{}: larger than {MAX_BYTES} bytes, not a parameter file", file.display());
-    parse(&text).with_context(|| file.display().to_string())
+    parse(&read_text(file, MAX_BYTES)?).with_context(|| file.display().to_string())
 }
 
 /// Checks that a parameter is in its range.
@@ -48,6 +44,6 @@ mod tests {
     #[test]
     fn an_endless_file_is_rejected() {
         let error = read_parameters(Some(Path::new("/dev/zero")), ("", ""), |_| Ok(())).unwrap_err();
-        assert!(error.to_string().contains("not a parameter file"), "{error}");
+        assert!(error.to_string().contains("is larger than 256 KiB"), "{error}");
     }
 }

@@ -6,7 +6,12 @@ use super::table::error_counts;
 use super::{LinkLine, SimulationReport, parameters};
 use crate::number_format::{group_digits, pluralize, si_number};
 use crate::report::page::{CLOSE_PAGE, open_page};
-use crate::report::{bar_chart, escape, histogram, latency_chart};
+use crate::report::{bar_chart, escape, histogram, latency_chart, standalone};
+
+/// The latency of each operation, as an SVG file.
+pub fn latency_figure(report: &SimulationReport) -> String {
+    standalone(&latency_chart(&report.latency_series, report.operations.run))
+}
 
 /// The report as a page.
 pub fn html(report: &SimulationReport) -> String {

@@ -18,7 +18,7 @@ use crate::latency_distribution::LatencyDistribution;
 use crate::oracle_checker::OracleJudgement;
 use fabric_diagram::FabricDiagram;
 
-pub use html::html;
+pub use html::{html, latency_figure};
 pub use table::table;
 
 /// Links that are listed by name.

@@ -52,6 +52,20 @@ pub(crate) const MPICH: Mpi = Mpi {
 impl Mpi {
     /// Compiles a program of `tests/programs`.
     pub(crate) fn compile(&self, source: &str) -> PathBuf {
+        self.compile_with(source, &[])
+    }
+
+    /// Compiles a shared library of `tests/programs`.
+    pub(crate) fn compile_profiler(&self, source: &str) -> PathBuf {
+        self.compile_with(source, &["-shared", "-fPIC"])
+    }
+
+    /// Compiles a program of `tests/programs` that is linked with a shared library.
+    pub(crate) fn compile_linked_with(&self, source: &str, library: &Path) -> PathBuf {
+        self.compile_with(source, &[library.to_str().expect("a plain path")])
+    }
+
+    fn compile_with(&self, source: &str, arguments: &[&str]) -> PathBuf {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let stem = source.split('.').next().expect("a name");
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -62,6 +76,7 @@ impl Mpi {
             .arg("-o")
             .arg(&program)
             .arg(here.join("tests/programs").join(source))
+            .args(arguments)
             .arg("-lm")
             .output()
             .expect("the MPI's compiler");
@@ -119,6 +134,8 @@ pub(crate) struct Job {
     is_exported: bool,
     /// Arguments before and after the launcher's own.
     around: [Vec<String>; 2],
+    /// A library to preload before this one.
+    before: Option<PathBuf>,
     /// The library to preload, if any.
     library: Option<PathBuf>,
 }
@@ -139,11 +156,12 @@ impl Job {
             program,
             ranks,
             arguments: Vec::new(),
-            variables: Vec::new(),
+            variables: vec![("PLEACH_MPI_CHOICE".to_owned(), "pleach".to_owned())],
             first: String::new(),
             folder: scratch().to_owned(),
             is_exported: false,
             around: Default::default(),
+            before: None,
             library: Some(library()),
         }
     }
@@ -151,6 +169,11 @@ impl Job {
     pub(crate) fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self
+    }
+
+    /// Tries both ways and leaves to the MPI what it does faster, as in a user's job. Without this, Pleach does all that it can.
+    pub(crate) fn measured(self) -> Self {
+        self.set("PLEACH_MPI_CHOICE", "measure")
     }
 
     /// Sets a variable for every rank; the last value wins.
@@ -164,6 +187,12 @@ impl Job {
         let plan =
             scratch_file("mute.toml", &format!("[[fault]]\nkind = \"lose\"\nnth = {nth}\ncount = 1000000000\n"));
         self.first = format!("[ \"${variable}\" = {rank} ] && export PLEACH_FAULTS={}; ", plan.display());
+        self
+    }
+
+    /// One rank runs without the library, and without arguments. `variable` holds a process's rank.
+    pub(crate) fn without_library_on(mut self, variable: &str, rank: u32) -> Self {
+        self.first = format!("[ \"${variable}\" = {rank} ] && exec {}; ", self.program.display());
         self
     }
 
@@ -213,6 +242,12 @@ impl Job {
         self
     }
 
+    /// Preloads another library before this one.
+    pub(crate) fn preloaded_after(mut self, other: &Path) -> Self {
+        self.before = Some(other.to_owned());
+        self
+    }
+
     /// Runs it without the library.
     pub(crate) fn without_library(mut self) -> Self {
         self.library = None;
@@ -236,7 +271,8 @@ impl Job {
         command.args(&line[1..]).args(after).args(["-n", &self.ranks.to_string()]);
         let mut variables = self.variables.clone();
         if let Some(library) = &self.library {
-            variables.push(("LD_PRELOAD".to_owned(), library.display().to_string()));
+            let all = self.before.iter().chain([library]).map(|library| library.display().to_string());
+            variables.push(("LD_PRELOAD".to_owned(), all.collect::<Vec<_>>().join(":")));
         }
         variables.push(("PLEACH_MPI_REPORT".to_owned(), report.display().to_string()));
         if self.is_exported {

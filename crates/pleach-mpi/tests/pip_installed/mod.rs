@@ -1,6 +1,6 @@
 //! MPIs that Debian does not package, and the tests of mpi4py: installed with pip when first needed, into the target folder.
 //!
-//! Where nothing can be installed, the tests print so and return.
+//! Where nothing can be installed, the tests print so and return; with `CI` set they fail.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -44,7 +44,7 @@ fn make_once(name: &str, make: impl FnOnce(&Path) -> Result<(), String>) -> Opti
     if !complete.exists() {
         let _ = std::fs::remove_dir_all(&folder);
         if let Err(why) = make(&folder) {
-            println!("not tested: {name} cannot be installed: {why}");
+            namespaces::skip_test(format!("{name} cannot be installed: {why}"));
             return None;
         }
         std::fs::write(complete, "").expect("our own folder");
@@ -135,6 +135,37 @@ fn conformance_on_intel_mpi() {
     let variables = [("LD_LIBRARY_PATH", libraries.as_str()), ("ERRORS_ARE_FATAL", "1")];
     conformance(mpich("intel-mpi", &headers, "mpicc", &intel), 4, &variables[..1]);
     conformance(mpich("intel-mpi-abi", &headers, "mpicc_abi", &intel), 4, &variables);
+}
+
+/// A rank's packets are lost while the ranks block in other functions of the MPI, whose progress engine calls the recovery.
+fn survival(mpi: Mpi, variable: &str) {
+    let program = mpi.compile("survival.c");
+    for (rounds, mode, muted, nth) in [("300", "mixed", 1, 900), ("1000", "receive", 0, 300)] {
+        let end = Job::new(mpi, &program, 2)
+            .set("PLEACH_SHARED_MEMORY", "off")
+            .set("PLEACH_MPI_REPLAY_BYTES", "67108864")
+            .drop_packets_of(variable, muted, nth)
+            .argument(rounds)
+            .argument(mode)
+            .run();
+        assert!(end.stdout.contains(&format!("survival: {rounds} rounds")), "{}{}", end.stdout, end.stderr);
+    }
+}
+
+#[test]
+#[ignore = "long: fetches an MPI"]
+fn recovery_goes_on_inside_other_calls_on_open_mpi_5() {
+    if let Some(folder) = installed(OPEN_MPI) {
+        survival(open_mpi(&folder), "OMPI_COMM_WORLD_RANK");
+    }
+}
+
+#[test]
+#[ignore = "long: fetches an MPI"]
+fn recovery_goes_on_inside_other_calls_on_mpich_5() {
+    if let Some(folder) = installed(MPICH) {
+        survival(mpich("mpich-5", &folder, "mpicc", &folder), "PMI_RANK");
+    }
 }
 
 /// How mpi4py's own tests went: which failed, and how many there were on each rank.

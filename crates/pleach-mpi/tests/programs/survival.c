@@ -1,10 +1,13 @@
 /* Many collectives whose results are known beforehand, in which a rank's packets may stop to come through.
  *
- * Each round differs from the one before, so that a result of the wrong round is a wrong result. Ends with "survival: N rounds" on rank 0.
+ * Each round differs from the one before, so that a result of the wrong round is a wrong result. With "mixed" as second argument, each
+ * collective is followed by other functions of the MPI in which a rank blocks, while others may lack its result. With "receive", rank 0
+ * broadcasts and then waits for an answer of each other rank; with "long", all vectors are long. Ends with "survival: N rounds" on rank 0.
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LENGTH = 100 };
 
@@ -16,36 +19,142 @@ static void check(long got, long expected, const char *what, int round)
     }
 }
 
+/* A ring of messages, as a program exchanges boundaries. */
+static void ring(int rank, int size, int round)
+{
+    long mine = rank * 1000L + round, theirs = -1;
+    int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    if (round % 3 == 0) {
+        MPI_Sendrecv(&mine, 1, MPI_LONG, next, 5, &theirs, 1, MPI_LONG, previous, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else if (round % 3 == 1) {
+        MPI_Request request;
+        MPI_Isend(&mine, 1, MPI_LONG, next, 6, MPI_COMM_WORLD, &request);
+        MPI_Recv(&theirs, 1, MPI_LONG, previous, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+        MPI_Request requests[2];
+        MPI_Status statuses[2];
+        MPI_Irecv(&theirs, 1, MPI_LONG, previous, 7, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(&mine, 1, MPI_LONG, next, 7, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, statuses);
+    }
+    check(theirs, previous * 1000L + round, "message", round);
+}
+
+static void all_to_all(int rank, int size, int round, MPI_Comm comm)
+{
+    long out[64] = {0}, in[64];
+    for (int i = 0; i < size && i < 64; i++)
+        out[i] = rank * 100L + i + round;
+    MPI_Alltoall(out, 1, MPI_LONG, in, 1, MPI_LONG, comm);
+    for (int i = 0; i < size && i < 64; i++)
+        check(in[i], i * 100L + rank + round, "alltoall", round);
+}
+
+/* Non-blocking calls, waited for in another order and after a blocking one. */
+static void non_blocking(int rank, int size, int round)
+{
+    long of_ranks = (long)size * (size - 1) / 2, in = rank + round, sum = -1, max = rank * (long)round, word = -1;
+    int root = (round + 1) % size;
+    MPI_Request requests[3];
+    MPI_Status statuses[2];
+    MPI_Iallreduce(&in, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+    MPI_Iallreduce(MPI_IN_PLACE, &max, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD, &requests[1]);
+    if (rank == root)
+        word = round * 11L;
+    MPI_Ibcast(&word, 1, MPI_LONG, root, MPI_COMM_WORLD, &requests[2]);
+    MPI_Wait(&requests[2], MPI_STATUS_IGNORE);
+    check(word, round * 11L, "non-blocking broadcast", round);
+    if (round % 2)
+        ring(rank, size, round);
+    else
+        MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Waitall(2, requests, statuses);
+    check(sum, of_ranks + (long)size * round, "non-blocking allreduce", round);
+    check(max, (size - 1) * (long)round, "non-blocking allreduce in place", round);
+}
+
+/* Vectors that are too long for one packet. */
+static void long_vectors(int rank, int size, int round)
+{
+    enum { MANY = 40000 };
+    static long in[MANY], out[MANY];
+    long of_ranks = (long)size * (size - 1) / 2;
+    for (int i = 0; i < MANY; i++)
+        in[i] = rank + round + i;
+    MPI_Allreduce(in, out, MANY, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < MANY; i++)
+        check(out[i], of_ranks + (long)size * (round + i), "long allreduce", round);
+    MPI_Allreduce(MPI_IN_PLACE, in, MANY, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < MANY; i++)
+        check(in[i], of_ranks + (long)size * (round + i), "long allreduce in place", round);
+    all_to_all(rank, size, round, MPI_COMM_WORLD);
+}
+
+/* Rank 0 is done with the broadcast before the others have it, and waits in another function until they do. */
+static void broadcast_and_receive(int rank, int size, int round)
+{
+    long word = rank == 0 ? round * 5L : -1, answer = -1;
+    MPI_Bcast(&word, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+    check(word, round * 5L, "broadcast", round);
+    if (rank > 0)
+        MPI_Send(&word, 1, MPI_LONG, 0, 3, MPI_COMM_WORLD);
+    for (int from = 1; rank == 0 && from < size; from++) {
+        MPI_Recv(&answer, 1, MPI_LONG, from, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check(answer, round * 5L, "answer", round);
+    }
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     int rounds = argc > 1 ? atoi(argv[1]) : 500, rank, size;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    int mixed = argc > 2 && strcmp(argv[2], "mixed") == 0;
     MPI_Comm reversed;
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
     long of_ranks = (long)size * (size - 1) / 2, in[LENGTH], out[LENGTH];
+    int receive = argc > 2 && strcmp(argv[2], "receive") == 0, only_long = argc > 2 && strcmp(argv[2], "long") == 0;
     for (int round = 0; round < rounds; round++) {
+        if (receive) {
+            broadcast_and_receive(rank, size, round);
+            continue;
+        }
+        if (only_long) {
+            long_vectors(rank, size, round);
+            continue;
+        }
         for (int i = 0; i < LENGTH; i++)
             in[i] = rank + round + i;
         MPI_Allreduce(in, out, LENGTH, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
         for (int i = 0; i < LENGTH; i++)
             check(out[i], of_ranks + (long)size * (round + i), "allreduce", round);
+        if (mixed)
+            all_to_all(rank, size, round, MPI_COMM_WORLD);
         for (int i = 0; i < LENGTH; i++)
             out[i] = rank * round + i;
         MPI_Allreduce(MPI_IN_PLACE, out, LENGTH, MPI_LONG, MPI_MAX, reversed);
         for (int i = 0; i < LENGTH; i++)
             check(out[i], (long)(size - 1) * round + i, "allreduce in place", round);
+        if (mixed)
+            ring(rank, size, round);
         int root = round % size;
         long word = rank == root ? round * 7L : -1;
         MPI_Bcast(&word, 1, MPI_LONG, root, MPI_COMM_WORLD);
         check(word, round * 7L, "broadcast", round);
+        if (mixed)
+            ring(rank, size, round + 1);
         long sum = -1, one = round;
         MPI_Reduce(&one, &sum, 1, MPI_LONG, MPI_SUM, root, MPI_COMM_WORLD);
         if (rank == root)
             check(sum, (long)round * size, "reduce", round);
         MPI_Scan(&one, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
         check(sum, (long)round * (rank + 1), "scan", round);
+        if (mixed)
+            non_blocking(rank, size, round);
+        if (mixed && round % 4 == 0)
+            long_vectors(rank, size, round);
         if (round % 8 == 0)
             MPI_Barrier(MPI_COMM_WORLD);
     }

@@ -7,11 +7,11 @@ use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use engine::aggregation::MulticastSocket;
-use engine::network::OperationHandle;
+use engine::network::{OperationHandle, StreamBuffers};
 use hostmem::team::{
     CollectiveBuffers, Team, TeamCall, TeamError, TeamOperation, TeamProgress, TeamWaitError, WaitMode,
 };
-use protocol::collective::{CollectiveOperation, InterHostMethod};
+use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMethod};
 
 use super::{CommunicatorInner, CommunicatorState};
 use crate::error::Error;
@@ -67,6 +67,9 @@ impl CommunicatorInner {
             return self.complete(&mut state, &mut operation, buffers);
         }
         let _in_library = self.process.activity.enter();
+        if is_alone && operation.is_stream_alone(&state.teams) {
+            return self.complete(&mut state, &mut operation, buffers);
+        }
         in_place(buffers, |bytes| {
             if is_alone {
                 return self.complete(&mut state, &mut operation, &mut CollectiveBuffers::InPlace(bytes));
@@ -152,7 +155,7 @@ impl CommunicatorInner {
         operation: &mut HierarchicalOperation,
         buffers: &mut CollectiveBuffers<'_>,
     ) -> Result<(), Error> {
-        let mut driver = BlockingDriver { communicator: self, multicast_socket: None };
+        let mut driver = BlockingDriver { communicator: self, multicast_socket: None, stream: None };
         let CommunicatorState { teams, spare, .. } = state;
         let result = operation.step(buffers, teams, spare, &mut StartGate::default(), &mut driver);
         match &result {
@@ -347,6 +350,17 @@ struct BlockingDriver<'c> {
     communicator: &'c CommunicatorInner,
     /// Where the result will arrive, if it can only arrive there.
     multicast_socket: Option<Arc<MulticastSocket>>,
+    /// The stream in flight, which uses the caller's memory.
+    stream: Option<OperationHandle>,
+}
+
+impl Drop for BlockingDriver<'_> {
+    /// After an error or a panic the caller gets its memory back.
+    fn drop(&mut self) {
+        if let Some(handle) = self.stream {
+            self.communicator.process.shared.engine().network.cancel(handle);
+        }
+    }
 }
 
 impl StageDriver for BlockingDriver<'_> {
@@ -370,11 +384,25 @@ impl StageDriver for BlockingDriver<'_> {
         handle
     }
 
+    fn start_stream(
+        &mut self,
+        route: &CollectiveRoute,
+        algorithm: CollectiveAlgorithm,
+        buffers: StreamBuffers,
+    ) -> OperationHandle {
+        let network = &mut self.communicator.process.shared.engine().network;
+        let handle = network.start_stream(route.context, algorithm, route.inter_host.0, buffers);
+        *self.stream.insert(handle)
+    }
+
     fn drive_inter_host(
         &mut self,
         route: &CollectiveRoute,
         handle: OperationHandle,
     ) -> Result<Option<InterHostResult>, Error> {
+        if route.streamed.is_some() {
+            self.stream = Some(handle); // It may have been started by a poll.
+        }
         let ranks = &self.communicator.layout.ranks;
         let mut waiting_since = None;
         let result = self.communicator.process.shared.wait_for(self.multicast_socket.as_deref(), |engine| {
@@ -382,6 +410,9 @@ impl StageDriver for BlockingDriver<'_> {
                 .or_else(|| engine.failure_of(route.context, ranks).map(Err))
                 .or_else(|| engine.departed_rank(ranks, &mut waiting_since).map(Err))
         });
+        if result.is_ok() {
+            self.stream = None;
+        }
         result.map(Some)
     }
 }
@@ -409,6 +440,15 @@ impl StageDriver for PollingDriver<'_> {
     fn start_inter_host(&mut self, route: &CollectiveRoute, data: Vec<u8>) -> OperationHandle {
         let (collective, method) = route.inter_host;
         self.engine.network.start(route.context, method, collective, data)
+    }
+
+    fn start_stream(
+        &mut self,
+        route: &CollectiveRoute,
+        algorithm: CollectiveAlgorithm,
+        buffers: StreamBuffers,
+    ) -> OperationHandle {
+        self.engine.network.start_stream(route.context, algorithm, route.inter_host.0, buffers)
     }
 
     fn drive_inter_host(

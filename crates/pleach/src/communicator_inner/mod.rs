@@ -6,6 +6,7 @@ mod execution;
 mod routing;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -132,6 +133,21 @@ impl CommunicatorInner {
         self.selection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The counter of failures that this process has learned of.
+    pub(crate) fn failure_count(&self) -> Arc<AtomicU64> {
+        Arc::clone(self.process.shared.engine().failure_count())
+    }
+
+    /// Why this communicator is unusable, if this process has learned of it.
+    pub(crate) fn known_failure(&self) -> Option<Error> {
+        self.process.shared.engine().failure_of(self.context, &self.layout.ranks)
+    }
+
+    /// True if the failure detector has reported this rank as lost.
+    pub(crate) fn is_process_lost(&self, rank: u32) -> bool {
+        self.process.shared.engine().is_lost(rank)
+    }
+
     /// Makes progress, and fails if this communicator is unusable, or if a rank has left and so the operation awaited since
     /// `waiting_since` will never complete.
     fn check(&self, waiting_since: &mut Option<Instant>) -> Result<(), Error> {
@@ -150,10 +166,20 @@ impl CommunicatorInner {
             return;
         }
         let error = state.failure.get_or_insert_with(|| error.clone()).clone();
+        self.cancel_streams(state);
         for operation in state.queue.drain(..) {
             state.completed.insert(operation.id, Err(error.clone()));
         }
         self.announce_failure(&error);
+    }
+
+    /// Ends the use of the buffers of operations in flight, before they are given back.
+    fn cancel_streams(&self, state: &CommunicatorState) {
+        let mut streams = state.queue.iter().filter_map(HierarchicalOperation::stream_in_flight).peekable();
+        if streams.peek().is_some() {
+            let mut engine = self.process.shared.engine();
+            streams.for_each(|handle| engine.network.cancel(handle));
+        }
     }
 
     /// Tells the ranks that depend on this one that the communicator is unusable.
@@ -175,6 +201,7 @@ impl CommunicatorInner {
 
 impl Drop for CommunicatorInner {
     fn drop(&mut self) {
+        self.cancel_streams(&self.state());
         self.process.shared.engine().close_communicator(self.context);
     }
 }

@@ -105,6 +105,7 @@ impl CommunicatorInner {
         Ok(CollectiveRoute {
             up: Some(call),
             inter_host: (collective, InterHostMethod::SingleHost),
+            streamed: None,
             down: false,
             role: HostRole::Follower,
             context: self.context,
@@ -134,6 +135,7 @@ impl CommunicatorInner {
         let role = if self.is_leader() { HostRole::Leader } else { HostRole::Follower };
         let method = self.choose(inter_host, bytes).method;
         let (context, local_rank) = (self.context, self.layout.local_rank);
-        Ok(CollectiveRoute { up, inter_host: (inter_host, method), down, role, context, local_rank })
+        let streamed = u32::try_from(bytes).ok().and_then(|bytes| method.streamed(bytes));
+        Ok(CollectiveRoute { up, inter_host: (inter_host, method), streamed, down, role, context, local_rank })
     }
 }

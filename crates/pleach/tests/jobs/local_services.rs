@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ use transport::udp::FaultInjector;
 pub(crate) struct LocalServices {
     manager: SocketAddr,
     threads: Vec<Service>,
+    /// How many operations the nodes have reduced so far.
+    reduced: Arc<AtomicU64>,
 }
 
 struct Service {
@@ -51,7 +53,9 @@ impl LocalServices {
             }
             0
         })];
+        let reduced = Arc::new(AtomicU64::new(0));
         for (name, parents) in nodes {
+            let all = Arc::clone(&reduced);
             let mut seats = NodeDataPlane::open(&[loopback], faults.clone()).expect("a socket");
             let card = NodeDescriptor {
                 name: (*name).to_owned(),
@@ -64,6 +68,7 @@ impl LocalServices {
             let mut control =
                 NodeControl::bind(card, manager, loopback, None, AccessPolicy::LoopbackOnly).expect("a port");
             threads.push(Service::start(name, move |stop| {
+                let mut counted = 0;
                 while !stop.load(Ordering::Relaxed) {
                     control.turn(&mut seats);
                     for _ in 0..20 {
@@ -71,11 +76,14 @@ impl LocalServices {
                             std::thread::sleep(Duration::from_micros(50));
                         }
                     }
+                    let operations = seats.report().operations;
+                    all.fetch_add(operations - counted, Ordering::Relaxed);
+                    counted = operations;
                 }
                 seats.report().operations
             }));
         }
-        let services = Self { manager, threads };
+        let services = Self { manager, threads, reduced };
         services.wait_for(nodes.len());
         services
     }
@@ -84,8 +92,17 @@ impl LocalServices {
         let began = Instant::now();
         let mut client = ManagerClient::connect(self.manager, None, Duration::from_secs(10)).expect("a manager");
         while client.status().expect("an answer").nodes.len() < nodes {
-            assert!(began.elapsed() < Duration::from_secs(20), "the nodes do not register");
+            assert!(began.elapsed() < Duration::from_secs(60), "the nodes do not register");
             std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Blocks until the nodes have reduced that many operations together.
+    pub(crate) fn wait_until_reduced(&self, operations: u64) {
+        let began = Instant::now();
+        while self.reduced.load(Ordering::Relaxed) < operations {
+            assert!(began.elapsed() < Duration::from_secs(60), "the ranks do not use the nodes");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -1,22 +1,26 @@
 //! Real processes for a test: the test binary starts itself once per rank.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "PLEACH_TEST_ROLE";
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Against hangs only: a busy machine takes a hundred times as long as an idle one.
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// A job of several processes.
 pub(crate) struct RankProcesses<'t> {
     pub(crate) test: &'t str,
     pub(crate) ranks: u32,
     pub(crate) variables: Vec<(&'t str, String)>,
+    /// A command before each rank's own.
+    pub(crate) prefix: Vec<String>,
 }
 
 impl<'t> RankProcesses<'t> {
     pub(crate) fn new(test: &'t str, ranks: u32) -> Self {
-        Self { test, ranks, variables: Vec::new() }
+        Self { test, ranks, variables: Vec::new(), prefix: Vec::new() }
     }
 
     pub(crate) fn with(mut self, name: &'t str, value: impl Into<String>) -> Self {
@@ -39,7 +43,9 @@ impl<'t> RankProcesses<'t> {
         let rendezvous = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
         let program = std::env::current_exe().expect("this program");
         let start = |rank: u32| {
-            Command::new(&program)
+            let mut words = self.prefix.iter().map(OsStr::new).chain([program.as_os_str()]);
+            Command::new(words.next().expect("at least the program"))
+                .args(words)
                 .args(["--exact", self.test, "--nocapture"])
                 .env(ROLE, "rank")
                 .env("PLEACH_RANK", rank.to_string())

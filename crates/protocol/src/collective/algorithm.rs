@@ -5,6 +5,7 @@ use std::fmt;
 use reduce::ReductionKind;
 use units::Rank;
 
+use super::chain::ChainBroadcast;
 use super::dissemination::DisseminationBarrier;
 use super::fold_order::FoldOrder;
 use super::knomial::{KnomialBroadcast, KnomialReduce, KnomialScatter, KnomialTree};
@@ -86,6 +87,8 @@ pub enum CollectiveAlgorithm {
         /// Groups that merge at each level.
         radix: u16,
     },
+    /// The vector passes from rank to rank. Broadcast.
+    Chain,
     /// A binomial scatter, then a ring allgather. Broadcast.
     ScatterAllgather,
     /// Every rank signals the ranks at growing distances. Barrier.
@@ -106,7 +109,7 @@ impl CollectiveAlgorithm {
         match self {
             Self::RecursiveDoubling | Self::RecursiveKing { .. } => matches!(collective, AllReduce { .. } | Barrier),
             Self::Tree { .. } => true,
-            Self::ScatterAllgather => matches!(collective, Broadcast { .. }),
+            Self::Chain | Self::ScatterAllgather => matches!(collective, Broadcast { .. }),
             Self::Dissemination { .. } => matches!(collective, Barrier),
             Self::Rabenseifner | Self::Ring | Self::OrderedTree | Self::OrderedBlocks => {
                 matches!(collective, AllReduce { .. } | Reduce { .. })
@@ -142,6 +145,7 @@ impl fmt::Display for CollectiveAlgorithm {
             Self::Ring => f.write_str("ring"),
             Self::Tree { radix: 2 } => f.write_str("binomial tree"),
             Self::Tree { radix } => write!(f, "tree of radix {radix}"),
+            Self::Chain => f.write_str("chain"),
             Self::ScatterAllgather => f.write_str("scatter and allgather"),
             Self::Dissemination { radix } => write!(f, "dissemination of radix {radix}"),
             Self::OrderedTree => f.write_str("prescribed tree"),
@@ -164,6 +168,7 @@ pub(super) enum SchedulePhase<'a> {
     TreeReduce(KnomialReduce),
     TreeBroadcast(KnomialBroadcast),
     TreeScatter(KnomialScatter),
+    PassOn(ChainBroadcast),
     Disseminate(DisseminationBarrier),
     OrderFold(OrderedTreeReduce<'a>),
     CollectBlocks,
@@ -186,6 +191,7 @@ impl SchedulePhase<'_> {
             Self::TreeReduce(reduce) => reduce,
             Self::TreeBroadcast(broadcast) => broadcast,
             Self::TreeScatter(scatter) => scatter,
+            Self::PassOn(chain) => chain,
             Self::Disseminate(disseminate) => disseminate,
             Self::OrderFold(fold) => fold,
             Self::CollectBlocks => &BlockAllToAll,
@@ -228,6 +234,10 @@ pub(super) fn phases<'a>(
         }
         CollectiveAlgorithm::ScatterAllgather => {
             [SchedulePhase::TreeScatter(KnomialScatter(tree(root))), SchedulePhase::RingSpread, Nothing, Nothing]
+        }
+        CollectiveAlgorithm::Chain => {
+            let root = root.unwrap_or_default().0;
+            [SchedulePhase::PassOn(ChainBroadcast { root }), Nothing, Nothing, Nothing]
         }
         CollectiveAlgorithm::Dissemination { .. } => {
             [SchedulePhase::Disseminate(DisseminationBarrier { radix }), Nothing, Nothing, Nothing]

@@ -6,11 +6,12 @@
 //! reproduce the bits of a broken aggregation tree. [`choose_method`] picks an algorithm and says why. [`quadrics`]
 //! has barriers and broadcasts that use a multicast. Rules: docs/protocol.md P-55 to P-58; claims SH-3 and SH-4.
 //!
-//! Reading order: `step` defines a round; `recursive_exchange`, `rabenseifner`, `ring`, `knomial`, `dissemination`
+//! Reading order: `step` defines a round; `recursive_exchange`, `rabenseifner`, `ring`, `chain`, `knomial`, `dissemination`
 //! and `ordered` are patterns of rounds; `algorithm` combines them; `schedule` gives one rank's view;
-//! `schedule_executor` runs it.
+//! `schedule_executor` runs it, `streamed_schedule` runs it for long vectors.
 
 mod algorithm;
+mod chain;
 mod dissemination;
 mod fold_order;
 mod knomial;
@@ -24,6 +25,7 @@ mod schedule;
 mod schedule_executor;
 mod select;
 mod step;
+mod streamed_schedule;
 #[cfg(test)]
 mod tests;
 mod work_vector;
@@ -38,3 +40,4 @@ pub use select::{
     PreferredMethod, SelectionInput, TransportClass, TransportCosts, choose_method,
 };
 pub use step::{CombineMode, MAX_RANKS, ReceiveStep, SendStep, VectorRange};
+pub use streamed_schedule::{RangeSource, StreamedReceive, StreamedSchedule, StreamedSend};

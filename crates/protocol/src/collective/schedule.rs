@@ -30,6 +30,8 @@ pub struct CollectiveSchedule {
     participants: u32,
     ends: [u32; MAX_PHASES],
     order: Option<Arc<FoldOrder>>,
+    /// Cached for the same reason.
+    fingerprint: u32,
 }
 
 impl CollectiveSchedule {
@@ -99,8 +101,11 @@ impl CollectiveSchedule {
         }
         let participants = participants(size, algorithm.radix().into());
         let ends = [0; MAX_PHASES];
-        let mut schedule = Self { algorithm, collective, rank: rank.0, size, bytes, participants, ends, order };
+        let fingerprint = 0;
+        let mut schedule =
+            Self { algorithm, collective, rank: rank.0, size, bytes, participants, ends, order, fingerprint };
         schedule.ends = schedule.count_rounds();
+        schedule.fingerprint = schedule.digest();
         Ok(schedule)
     }
 
@@ -174,6 +179,10 @@ impl CollectiveSchedule {
     /// A digest of everything on which the ranks of an operation must agree, for message headers. Ranks that call
     /// different collectives detect it by the digest.
     pub fn fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+
+    fn digest(&self) -> u32 {
         let (code, root) = match self.collective {
             CollectiveOperation::Barrier => (0_u8, Rank(0)),
             CollectiveOperation::Broadcast { root } => (1, root),
@@ -191,6 +200,7 @@ impl CollectiveSchedule {
             CollectiveAlgorithm::Dissemination { .. } => 6,
             CollectiveAlgorithm::OrderedTree => 7,
             CollectiveAlgorithm::OrderedBlocks => 8,
+            CollectiveAlgorithm::Chain => 9,
         };
         let order = self.order.as_ref().map_or(0, |order| order.digest());
         checksum::crc32c(&[

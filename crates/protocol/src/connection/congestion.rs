@@ -17,7 +17,7 @@ const MIN_WINDOW: u32 = 4;
 const UNITS_PER_FRAME: u32 = 256;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CongestionWindow {
+pub(crate) struct CongestionWindow {
     window: u32,
     threshold: u32,
     /// At most one loss per round trip counts: the losses of a burst have one cause.
@@ -31,13 +31,18 @@ impl Default for CongestionWindow {
 }
 
 impl CongestionWindow {
+    /// A window of so many frames.
+    pub(crate) fn starting_at(frames: u32) -> Self {
+        Self { window: frames * UNITS_PER_FRAME, ..Self::default() }
+    }
+
     /// Frames that may be in flight.
-    pub(super) fn window(&self) -> u32 {
+    pub(crate) fn window(&self) -> u32 {
         self.window / UNITS_PER_FRAME
     }
 
     /// `frames` were acknowledged; `limit` is the largest useful window.
-    pub(super) fn note_acknowledged(&mut self, frames: u32, limit: u32) {
+    pub(crate) fn note_acknowledged(&mut self, frames: u32, limit: u32) {
         let growth = if self.window < self.threshold {
             frames * UNITS_PER_FRAME
         } else {
@@ -48,7 +53,7 @@ impl CongestionWindow {
     }
 
     /// Frames were lost, while others arrived.
-    pub(super) fn note_loss(&mut self, now: Time, rtt: &RttEstimator) {
+    pub(crate) fn note_loss(&mut self, now: Time, rtt: &RttEstimator) {
         if now < self.ignore_losses_until {
             return;
         }
@@ -59,7 +64,7 @@ impl CongestionWindow {
     }
 
     /// Nothing arrived for a whole timeout.
-    pub(super) fn note_timeout(&mut self) {
+    pub(crate) fn note_timeout(&mut self) {
         self.threshold = (self.window / 2).max(INITIAL_WINDOW * UNITS_PER_FRAME);
         self.window = MIN_WINDOW * UNITS_PER_FRAME;
     }

@@ -33,6 +33,9 @@ pub use policy::{CongestionControl, ConnectionPolicy, LossRecovery, RetransmitTi
 pub use receiver::PsnPosition;
 pub use sender::{AckRequest, RetryExceeded};
 
+pub(crate) use congestion::CongestionWindow;
+pub(crate) use rtt::RttEstimator;
+
 use path::{FollowDecision, InvalidPathTransition, LoadPathError, MigrationCause, PathActivity, ProbeRequest};
 use receiver::Receiver;
 use sender::Sender;

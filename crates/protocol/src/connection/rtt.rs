@@ -7,7 +7,7 @@ use units::Span;
 
 /// The estimate; all zero before the first sample.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct RttEstimator {
+pub(crate) struct RttEstimator {
     smoothed: u64,
     deviation: u64,
     least: u64,
@@ -15,7 +15,7 @@ pub(super) struct RttEstimator {
 }
 
 impl RttEstimator {
-    pub(super) fn sample(&mut self, trip: Span) {
+    pub(crate) fn sample(&mut self, trip: Span) {
         let trip = trip.as_nanos().max(1);
         self.latest = trip;
         if self.smoothed == 0 {
@@ -29,17 +29,17 @@ impl RttEstimator {
     }
 
     /// The smoothed mean; zero before the first sample.
-    pub(super) fn smoothed(&self) -> Span {
+    pub(crate) fn smoothed(&self) -> Span {
         Span::from_nanos(self.smoothed)
     }
 
     /// The timeout, at least `least`.
-    pub(super) fn timeout(&self, least: Span) -> Span {
+    pub(crate) fn timeout(&self, least: Span) -> Span {
         Span::from_nanos(self.smoothed + 4 * self.deviation).max(least)
     }
 
     /// Whether frames queue somewhere: the latest round trip is much longer than the shortest.
-    pub(super) fn is_inflated(&self) -> bool {
+    pub(crate) fn is_inflated(&self) -> bool {
         self.latest > 2 * self.least + self.least / 2
     }
 }

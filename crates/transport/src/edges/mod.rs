@@ -1,13 +1,15 @@
-//! Tree edges over UDP: frames between members and aggregation nodes, and results by multicast.
+//! Tree edges over UDP: frames between members and aggregation nodes, results by multicast, and bulk transfers.
 
 mod edge_event;
 mod message_codec;
 mod message_mac;
 mod multicast_group;
+mod transfer_packets;
 mod tree_edges;
 
 pub use edge_event::{TreeEdgeCounters, TreeEdgeEvent};
 pub use multicast_group::{MulticastRole, MulticastSocket, ReceivedMulticast};
+pub use transfer_packets::{NoTransfers, TransferSink, UnverifiedPart};
 pub use tree_edges::{ReadySockets, TreeEdge, TreeEdges};
 
 use protocol::connection::{ConnectionPolicy, LossRecovery};

@@ -19,15 +19,18 @@ use protocol::connection::{
 };
 use units::limits::MAX_PATHS;
 use units::{GroupId, PathId, QpNumber, Time};
+use wire::transfer::{self, TransferHeader, TransferPacketKind};
 use wire::{Bth, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
 use super::message_codec::{read_message, read_multicast, write_message};
 use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
+use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferSender, TransferSink};
 use crate::Clock;
+use crate::udp::connected_socket::ConnectedSocket;
 use crate::udp::fault_injector::{DelayQueue, encode_datagram};
 use crate::udp::link_monitor::{LinkMonitor, live_addresses};
-use crate::udp::port::{IpIdentification, SocketBuffers, UdpPort};
+use crate::udp::port::{IpIdentification, ReceiveBacklog, SocketBuffers, UdpPort};
 use crate::udp::send_batch::{Coalescing, SendBatch, SocketSendError};
 use crate::udp::{FaultInjector, ReceiveMode, UdpPortIndex, UdpRoute};
 
@@ -73,6 +76,8 @@ pub struct TreeEdges {
     now: Time,
     ports: Vec<UdpPort>,
     edges: BTreeMap<QpNumber, TreeEdge>,
+    /// Sockets for the transfers of edges that use them: few, because each costs a descriptor.
+    connected: BTreeMap<(QpNumber, PathId), ConnectedSocket>,
     multicast_groups: MulticastGroups,
     batch: SendBatch,
     /// Moved out while a port receives.
@@ -84,6 +89,12 @@ pub struct TreeEdges {
     fault_injector: FaultInjector,
     delayed: DelayQueue,
     counters: TreeEdgeCounters,
+    /// The most bytes of a transfer in one packet.
+    part_bytes: usize,
+    /// The transfer of the last packet.
+    known_transfer: Option<KnownTransfer>,
+    /// Space for the packets of a transfer.
+    transfer_batch: Vec<u8>,
 }
 
 /// Receive calls on one port in a row: a busy port does not starve the timers.
@@ -94,6 +105,10 @@ const MAX_MULTICAST_RECEIVES: usize = 128;
 const POOLED_CHILDREN: usize = 64;
 /// A result of at least this many bytes is part of a long vector.
 const LONG_RESULT_BYTES: usize = 1024;
+/// Sockets that are connected to one peer each.
+const MAX_CONNECTED_SOCKETS: usize = 64;
+/// What every link carries, until the owner knows more.
+const DEFAULT_LINK_BYTES: usize = 1500;
 
 impl TreeEdges {
     /// Opens a socket at each address.
@@ -105,11 +120,16 @@ impl TreeEdges {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("1 to {MAX_PATHS} addresses")));
         }
         let ports = addresses.iter().map(|address| UdpPort::open(*address, ReceiveMode::Plain));
+        let ports = ports.collect::<io::Result<Vec<_>>>()?;
         Ok(Self {
             clock: Clock::new(),
             now: Time::ZERO,
-            ports: ports.collect::<io::Result<Vec<_>>>()?,
+            part_bytes: transfer_packets::max_part_bytes(DEFAULT_LINK_BYTES, &ports),
+            known_transfer: None,
+            transfer_batch: transfer_packets::batch_buffer(),
+            ports,
             edges: BTreeMap::new(),
+            connected: BTreeMap::new(),
             multicast_groups: MulticastGroups::default(),
             batch: SendBatch::new(),
             buffers: Some(Box::default()),
@@ -157,12 +177,16 @@ impl TreeEdges {
 
     /// Adds an edge under a number; replaces the edge that had it.
     pub fn add_edge(&mut self, number: QpNumber, tree_edge: TreeEdge) {
+        self.remove_edge(number);
         self.edges.insert(number, tree_edge);
     }
 
     /// Removes an edge: packets that still arrive for it count as foreign.
     pub fn remove_edge(&mut self, number: QpNumber) {
-        self.edges.remove(&number);
+        self.known_transfer = None;
+        if self.edges.remove(&number).is_some() {
+            self.connected.retain(|(edge, _), _| *edge != number);
+        }
     }
 
     /// Sends the copies of a frame over an edge. They leave at the latest with the next [`Self::flush`].
@@ -187,6 +211,113 @@ impl TreeEdges {
         for _ in 0..outgoing.copies {
             self.send((route.port, route.to), headers);
         }
+    }
+
+    /// How many paths an edge has.
+    pub fn paths(&self, edge: QpNumber) -> usize {
+        self.edges.get(&edge).map_or(0, |tree_edge| tree_edge.routes.len())
+    }
+
+    /// The largest packet that the links of all peers carry.
+    pub fn set_link_bytes(&mut self, bytes: usize) {
+        self.part_bytes = transfer_packets::max_part_bytes(bytes, &self.ports);
+    }
+
+    /// The most bytes of a transfer with elements of this size in one packet.
+    pub fn part_bytes(&self, element: usize) -> usize {
+        (self.part_bytes / element.max(1)).max(1) * element.max(1)
+    }
+
+    /// Sends a range of a transfer over an edge and path, in parts of whole elements. Returns how many bytes were sent: fewer than
+    /// asked if the kernel cannot take more now.
+    pub fn send_transfer(
+        &mut self,
+        edge: QpNumber,
+        path: PathId,
+        header: &TransferHeader,
+        range: &[u8],
+        element: usize,
+    ) -> usize {
+        let part_bytes = self.part_bytes(element);
+        let is_faulty = !self.fault_injector.is_idle();
+        if !is_faulty {
+            self.connect(edge, path);
+        }
+        let Some(tree_edge) = self.edges.get(&edge) else { return range.len() };
+        let Some(route) = tree_edge.routes.get(path.index()).copied() else { return range.len() };
+        let header = TransferHeader { destination: tree_edge.remote, ..*header };
+        let port = &self.ports[route.port.index()];
+        let connected = self.connected.get(&(edge, path));
+        let sender = TransferSender { port, to: route.to, connected, key: &tree_edge.key, part_bytes };
+        self.counters.sent += range.len().div_ceil(part_bytes).max(1) as u64;
+        if is_faulty {
+            let faults = (&mut self.fault_injector, &mut self.delayed, self.clock.now());
+            let (lost, hurt) =
+                transfer_packets::send_with_faults(&sender, &header, range, (&self.ports, route.port), faults);
+            self.counters.lost_by_plan += lost;
+            self.counters.hurt_by_plan += hurt;
+            return range.len();
+        }
+        match sender.send(&header, range, &mut self.transfer_batch) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            // The link is down or refuses the packets: they are lost, and a timeout or the link monitor reveals it.
+            Err(_) => {
+                self.counters.unsent += 1;
+                range.len()
+            }
+        }
+    }
+
+    /// Opens a connected socket for an edge and path, unless there is one or there are too many.
+    fn connect(&mut self, edge: QpNumber, path: PathId) {
+        if self.connected.len() >= MAX_CONNECTED_SOCKETS || self.connected.contains_key(&(edge, path)) {
+            return;
+        }
+        let Some(route) = self.edges.get(&edge).and_then(|edge| edge.routes.get(path.index())) else { return };
+        // Without it, the port's own socket serves.
+        if let Ok(socket) = ConnectedSocket::open(self.ports[route.port.index()].local, route.to) {
+            self.connected.insert((edge, path), socket);
+        }
+    }
+
+    /// Sends an acknowledgement of a transfer over an edge and path.
+    pub fn send_transfer_acknowledgement(
+        &mut self,
+        edge: QpNumber,
+        path: PathId,
+        header: &TransferHeader,
+        missing: &[(u32, u32)],
+    ) {
+        let Some(tree_edge) = self.edges.get(&edge) else { return };
+        let Some(route) = tree_edge.routes.get(path.index()).copied() else { return };
+        let header = TransferHeader { destination: tree_edge.remote, ..*header };
+        self.scratch.clear();
+        transfer::emit_missing(missing, &mut self.scratch);
+        let datagram = transfer_packets::encode(&header, &self.scratch, &tree_edge.key);
+        self.counters.sent += 1;
+        let faults = match self.fault_injector.is_idle() {
+            true => None,
+            false => Some(self.fault_injector.faults_for(route.port, datagram.len())),
+        };
+        match faults {
+            Some(faults) => {
+                self.counters.lost_by_plan += u64::from(faults.lost);
+                let to = (route.port, route.to);
+                self.delayed.apply(&self.ports, self.clock.now(), to, datagram, &faults);
+            }
+            None => {
+                let (port, connected) = (&self.ports[route.port.index()], self.connected.get(&(edge, path)));
+                let sender = TransferSender { port, to: route.to, connected, key: &tree_edge.key, part_bytes: 0 };
+                let sent = sender.send_packets(&datagram, datagram.len());
+                self.counters.unsent += u64::from(sent.is_err());
+            }
+        }
+    }
+
+    /// The socket's receive buffer in bytes, the smallest of all ports.
+    pub fn receive_buffer_bytes(&self) -> usize {
+        self.ports.iter().map(UdpPort::receive_buffer_bytes).min().unwrap_or(0)
     }
 
     /// From now on, the results of a group arrive at or leave for this multicast address.
@@ -262,11 +393,16 @@ impl TreeEdges {
 
     /// Receives all queued datagrams; true if there were any.
     pub fn receive(&mut self, inputs: &mut Vec<TreeEdgeEvent>) -> bool {
-        self.receive_from(ReadySockets::Any, inputs)
+        self.receive_from(ReadySockets::Any, inputs, &mut NoTransfers)
     }
 
-    /// As [`Self::receive`], from the sockets that are known to be ready.
-    pub fn receive_from(&mut self, ready: ReadySockets<'_>, inputs: &mut Vec<TreeEdgeEvent>) -> bool {
+    /// As [`Self::receive`], from the sockets that are known to be ready. Parts of transfers go to `sink` at once.
+    pub fn receive_from(
+        &mut self,
+        ready: ReadySockets<'_>,
+        inputs: &mut Vec<TreeEdgeEvent>,
+        sink: &mut dyn TransferSink,
+    ) -> bool {
         if !self.fault_injector.is_idle() {
             self.apply_faults();
         }
@@ -277,15 +413,20 @@ impl TreeEdges {
                 continue;
             }
             for _ in 0..MAX_RECEIVES_PER_PORT {
-                // The error belongs to an earlier datagram (a neighbour's port is closed); that neighbour's timeout handles it.
-                let filled = self.ports[port].receive(&mut buffers).unwrap_or(0);
+                let (filled, more) = self.ports[port].receive_likely(&mut buffers);
                 for index in 0..if self.ports[port].is_cut { 0 } else { filled } {
                     for (from, datagram, number) in buffers.datagrams(index) {
-                        self.handle_datagram(UdpPortIndex(port as u8), from, datagram, number, inputs);
+                        let at = UdpPortIndex(port as u8);
+                        if transfer::is_transfer_packet(datagram) {
+                            self.handle_transfer(at, from, datagram, sink);
+                        } else {
+                            self.handle_datagram(at, from, datagram, number, inputs);
+                        }
                     }
                 }
                 any |= filled > 0;
-                if filled < buffers.bytes.len() {
+                // What is still queued can wait until this is handled.
+                if more != ReceiveBacklog::Likely {
                     break;
                 }
             }
@@ -389,6 +530,42 @@ impl TreeEdges {
             }
             Err(reason) => self.counters.note(reason),
         }
+    }
+
+    fn handle_transfer(&mut self, at: UdpPortIndex, from: SocketAddr, datagram: &[u8], sink: &mut dyn TransferSink) {
+        if !self.known_transfer.as_ref().is_some_and(|known| known.includes(datagram, at, from)) {
+            self.known_transfer = self.identify_transfer(at, from, datagram);
+        }
+        let Some(known) = &self.known_transfer else {
+            self.counters.foreign += 1;
+            return;
+        };
+        match known.open(datagram) {
+            Ok((header, body)) => {
+                let is_intact = match header.kind {
+                    TransferPacketKind::Data { .. } => sink.handle_part(known.edge, known.path, &header, body),
+                    TransferPacketKind::Acknowledgement { .. } => body.verify().is_some_and(|missing| {
+                        sink.handle_acknowledgement(known.edge, known.path, &header, missing);
+                        true
+                    }),
+                };
+                if is_intact {
+                    self.counters.received += 1;
+                } else {
+                    self.counters.note(PacketDrop::Damaged);
+                }
+            }
+            Err(reason) => self.counters.note(reason),
+        }
+    }
+
+    fn identify_transfer(&self, at: UdpPortIndex, from: SocketAddr, datagram: &[u8]) -> Option<KnownTransfer> {
+        let edge = transfer::destination_of(datagram)?;
+        // Transfers come from connected sockets, whose port number is not known.
+        let routes = &self.edges.get(&edge)?.routes;
+        let path = routes.iter().position(|route| route.at == at && route.from.ip() == from.ip())?;
+        let path = PathId(path as u8);
+        KnownTransfer::new(datagram, (at, from), (edge, path), &self.edges.get(&edge)?.key)
     }
 
     fn path(&self, edge: QpNumber, at: UdpPortIndex, from: SocketAddr) -> Option<PathId> {

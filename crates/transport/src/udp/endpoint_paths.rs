@@ -36,7 +36,7 @@ impl Endpoint {
         Some((paths.state(), paths.current()))
     }
 
-    /// Loads an alternate path; [`EndpointEvent::Path`] reports when it is armed.
+    /// Loads an alternate path; [`super::EndpointEvent::Path`] reports when it is armed.
     pub fn load_path(&mut self, number: QpNumber, path: PathId) -> Result<(), QueuePairError> {
         let now = self.clock.now();
         let pair = self.pairs.get_mut(&number).ok_or(QueuePairError::Unknown(number))?;

@@ -253,10 +253,17 @@ fn trigger_of(rule: &FaultRule) -> Result<InjectionTrigger, FaultPlanError> {
         let message = "mean-us does not apply to a socket; use nth, probability or bit-error-rate";
         return Err(FaultPlanError::new(mean.span(), message));
     }
+    for (name, value) in [("probability", &rule.probability), ("bit-error-rate", &rule.bit_error_rate)] {
+        // Not a number is not in the range either.
+        if let Some(value) = value.as_ref().filter(|value| !(0.0..=1.0).contains(value.get_ref())) {
+            let message = format!("{name} is {}; it must be from 0 to 1", value.get_ref());
+            return Err(FaultPlanError::new(value.span(), message));
+        }
+    }
     Ok(match (&rule.nth, &rule.probability, &rule.bit_error_rate) {
         (Some(nth), ..) => InjectionTrigger::Nth { first: *nth.get_ref(), count: rule.count.unwrap_or(1) },
         (_, Some(probability), _) => InjectionTrigger::Chance(Probability::new(*probability.get_ref())),
-        (_, _, Some(rate)) => InjectionTrigger::Bits(rate.get_ref().clamp(0.0, 1.0)),
+        (_, _, Some(rate)) => InjectionTrigger::Bits(*rate.get_ref()),
         _ => InjectionTrigger::Always,
     })
 }
@@ -283,6 +290,9 @@ mod tests {
     fn an_unsupported_rule_is_an_error_that_names_the_supported_ones() {
         for (text, word) in [
             ("[[fault]]\nkind = \"kill\"\n", "Kill does not apply"),
+            ("[[fault]]\nkind = \"lose\"\nprobability = -3.0\n", "must be from 0 to 1"),
+            ("[[fault]]\nkind = \"lose\"\nprobability = nan\n", "must be from 0 to 1"),
+            ("[[fault]]\nkind = \"flip\"\nbit-error-rate = 1.5\n", "must be from 0 to 1"),
             ("[[fault]]\nkind = \"lose\"\nlink = \"S0>S8\"\n", "is not a link of a socket"),
             ("[[fault]]\nkind = \"flip\"\nmean-us = 3.0\n", "mean-us"),
         ] {

@@ -4,6 +4,7 @@
 //! groups packets for one system call, `posted_buffers` holds what the user has posted, `endpoint_paths` reacts to links
 //! that fail, `datagram_queue_pairs` is for datagrams and multicast.
 
+pub(crate) mod connected_socket;
 mod counters;
 mod datagram_queue_pairs;
 mod endpoint;

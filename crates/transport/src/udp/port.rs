@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::sockopt::{IpRecvTos, Ipv4PacketInfo, Ipv6RecvPacketInfo, Ipv6RecvTClass};
+use nix::sys::socket::sockopt::{IpRecvTos, Ipv4PacketInfo, Ipv6RecvPacketInfo, Ipv6RecvTClass, RcvBufForce};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
 };
@@ -61,6 +61,8 @@ pub(crate) struct UdpPort {
     pub idle_turns: u16,
     /// Datagrams that the next receive asks for. A lone datagram is returned before the kernel has searched for a second.
     next_batch: usize,
+    /// The last receive returned as many datagrams as it asked for.
+    was_full: bool,
 }
 
 impl UdpPort {
@@ -76,8 +78,10 @@ impl UdpPort {
         {
             socket.set_multicast_if_v4(&address)?;
         }
-        // The kernel caps the sizes; a smaller buffer only makes loss more likely.
-        let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
+        // Without privileges the kernel caps the sizes; a smaller buffer only makes loss more likely.
+        if setsockopt(&socket, RcvBufForce, &SOCKET_BUFFER_BYTES).is_err() {
+            let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
+        }
         let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
         let socket = UdpSocket::from(socket);
         let state = configure_socket(&socket)?;
@@ -86,7 +90,17 @@ impl UdpPort {
             ReceiveMode::WithHeader if local.is_ipv4() => Some(open_raw(local)?),
             _ => None,
         };
-        Ok(Self { socket, raw, state, local, is_up: true, is_cut: false, idle_turns: 0, next_batch: 1 })
+        Ok(Self {
+            socket,
+            raw,
+            state,
+            local,
+            is_up: true,
+            is_cut: false,
+            idle_turns: 0,
+            next_batch: 1,
+            was_full: false,
+        })
     }
 
     /// A port that receives what is sent to a group on the link of `interface`.
@@ -111,12 +125,27 @@ impl UdpPort {
         let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
         let socket = UdpSocket::from(socket);
         let state = configure_socket(&socket)?;
-        Ok(Self { socket, raw: None, state, local: group, is_up: true, is_cut: false, idle_turns: 0, next_batch: 1 })
+        Ok(Self {
+            socket,
+            raw: None,
+            state,
+            local: group,
+            is_up: true,
+            is_cut: false,
+            idle_turns: 0,
+            next_batch: 1,
+            was_full: false,
+        })
     }
 
     /// The descriptor to wait on.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.raw.as_ref().map_or_else(|| self.socket.as_fd(), AsFd::as_fd)
+    }
+
+    /// What the kernel buffers for this socket, in bytes of its own accounting.
+    pub(crate) fn receive_buffer_bytes(&self) -> usize {
+        socket2::SockRef::from(&self.socket).recv_buffer_size().unwrap_or(0)
     }
 
     /// The most datagrams of one size that one call sends.
@@ -172,11 +201,6 @@ impl UdpPort {
         }
     }
 
-    /// Receives into the buffers; returns how many were filled.
-    pub(crate) fn receive(&self, buffers: &mut SocketBuffers) -> io::Result<usize> {
-        self.receive_up_to(RECEIVE_BATCH, buffers)
-    }
-
     /// Receives as many datagrams as are likely to be queued; returns how many buffers were filled, and whether more may follow.
     pub(crate) fn receive_likely(&mut self, buffers: &mut SocketBuffers) -> (usize, ReceiveBacklog) {
         let asked = self.next_batch;
@@ -184,7 +208,14 @@ impl UdpPort {
         let filled = self.receive_up_to(asked, buffers).unwrap_or(0);
         // Long datagrams are received one by one: the data stays in the cache, and the sender gets its acknowledgement earlier.
         let is_long = buffers.meta[..filled].iter().any(|meta| meta.len > LONG_DATAGRAM_BYTES);
-        self.next_batch = if filled < asked || is_long { 1 } else { (2 * asked).min(RECEIVE_BATCH) };
+        // Only a second full receive in a row shows a queue: in a ping-pong every receive returns the one datagram that there is.
+        let is_full = filled == asked;
+        self.next_batch = match (is_full, self.was_full) {
+            (true, true) if !is_long => (2 * asked).min(RECEIVE_BATCH),
+            (true, false) if !is_long => asked,
+            _ => 1,
+        };
+        self.was_full = is_full;
         let more = match filled {
             RECEIVE_BATCH => ReceiveBacklog::Likely,
             _ if filled == asked => ReceiveBacklog::Perhaps,
@@ -358,7 +389,7 @@ impl Default for SocketBuffers {
 
 /// Prepares a socket for batched datagrams. Turns off the other control messages: they are not used and cost a tenth of the
 /// time of a receive.
-fn configure_socket(socket: &UdpSocket) -> io::Result<UdpSocketState> {
+pub(super) fn configure_socket(socket: &UdpSocket) -> io::Result<UdpSocketState> {
     let state = UdpSocketState::new(UdpSockRef::from(socket))?;
     if socket.local_addr()?.is_ipv4() {
         setsockopt(socket, Ipv4PacketInfo, &false)?;

@@ -5,15 +5,12 @@ use std::fmt::Write;
 use checksum::tuning::CopyStrategy;
 
 use super::{ChecksumBenchReport, RateRow};
+use crate::bench::byte_size::ByteSize;
 use crate::report::{format_table, line_chart, page};
 
 /// `4 KiB`.
 pub fn format_size(bytes: usize) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..1_048_576 => format!("{} KiB", bytes >> 10),
-        _ => format!("{} MiB", bytes >> 20),
-    }
+    ByteSize(bytes as u64).to_string()
 }
 
 /// A rate with three digits.

@@ -108,7 +108,7 @@ impl CollectivesCase {
             })?),
         };
         let placement = match (&network, self.name) {
-            (Some(network), _) => BenchPlacement::Namespaces(network),
+            (Some(network), _) => BenchPlacement::Namespaces { network, ranks_per_host: 1 },
             (None, CollectivesCaseName::SharedMemory) => BenchPlacement::OneHost,
             (None, _) => BenchPlacement::Loopback,
         };

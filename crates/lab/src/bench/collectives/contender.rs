@@ -61,7 +61,9 @@ impl Contender {
         let hosts = match placement {
             BenchPlacement::OneHost => RankHosts::Local,
             BenchPlacement::Loopback => RankHosts::Emulated { per_host: 1 },
-            BenchPlacement::Namespaces(network) => RankHosts::Namespaces { network, per_host: 1 },
+            BenchPlacement::Namespaces { network, ranks_per_host: per_host } => {
+                RankHosts::Namespaces { network, per_host }
+            }
         };
         let nodes = nodes.filter(|_| self != Self::HostsAlone);
         let mut variables = nodes.as_ref().map_or_else(Vec::new, |nodes| nodes.variables());

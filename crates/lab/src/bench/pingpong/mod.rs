@@ -1,14 +1,17 @@
 //! `pleach bench pingpong`: latency and bandwidth of checksummed messages between two processes, as NetPIPE measures them.
 //!
-//! In each round two processes exchange messages of every size with and without a checksum, batch by batch in turn, and then two
-//! processes of Open MPI exchange the same sizes, so that a busy machine slows all of them. Reading order: `rank.rs` (and `peer.c`
-//! for MPI) is a process that is measured, `runner.rs` starts the processes and collects their times, `output.rs` renders them.
+//! In each round two processes exchange messages of every size with and without a checksum, batch by batch in turn, then two
+//! processes of Open MPI exchange the same sizes, and then bare sockets do, so that a busy machine slows all of them. Reading order:
+//! `rank.rs` (and `peer.c` for MPI) is a process that is measured, `limit.rs` are the bare sockets, `link.rs` is what lies between the
+//! two ends, `runner.rs` starts the processes and collects their times, `output.rs` renders them.
 
+mod limit;
+mod link;
 mod output;
 pub mod rank;
 mod runner;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -17,8 +20,9 @@ use crate::bench::TrialSummary;
 use crate::bench::baseline::Baseline;
 use crate::bench::steal_time::StealTime;
 use crate::report::ReportArgs;
+use link::{PingpongLink, PingpongPlacement};
 use rank::PingpongChecksum;
-use runner::PingpongTimes;
+use runner::{PingpongRunner, PingpongTimes};
 
 /// Latency and bandwidth of checksummed messages between two processes, compared with Open MPI.
 #[derive(Args)]
@@ -27,15 +31,23 @@ Examples:
   pleach bench pingpong
   pleach bench pingpong --transport shm --checksum crc-32c
   pleach bench pingpong --paths 2 --against none --format html --output pingpong.html
+  pleach bench pingpong --between namespaces --mtu 9000
 
 Run nothing else on the machine meanwhile. For Open MPI, mpirun and mpicc must be in the path (Debian: openmpi-bin,
-libopenmpi-dev). Messages of Pleach have checksums, those of Open MPI do not.
+libopenmpi-dev). Messages of Pleach have checksums, those of Open MPI do not. The limit is a bare loop of UDP sockets with GSO and
+GRO that moves the same bytes, without any check.
 
 Exit status: 0 if every message came back unchanged; times are reported, not judged.")]
 pub(crate) struct BenchPingpongArgs {
     /// Transport of the messages.
     #[arg(long, value_enum, default_value_t = PingpongTransport::Udp)]
     transport: PingpongTransport,
+    /// Between what the messages are exchanged; namespaces only for udp.
+    #[arg(long, value_enum, default_value_t = PingpongPlacement::Processes)]
+    between: PingpongPlacement,
+    /// MTU of the link between namespaces, in bytes.
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65_535))]
+    mtu: u32,
     /// Checksum of the messages: auto (as tuned), off, or a name from docs/checksums.md.
     #[arg(long, default_value = "auto")]
     checksum: PingpongChecksum,
@@ -59,7 +71,7 @@ pub(crate) struct BenchPingpongArgs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PingpongTransport {
-    /// Queue pairs over UDP on the loopback interface; Open MPI over TCP there.
+    /// Queue pairs over UDP; Open MPI over TCP there.
     Udp,
     /// Rings in shared memory; Open MPI in shared memory too.
     Shm,
@@ -72,6 +84,8 @@ const QUICK_SIZES: [usize; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
 #[derive(Serialize)]
 struct PingpongBenchReport {
     transport: PingpongTransport,
+    between: PingpongPlacement,
+    mtu_bytes: Option<usize>,
     checksum: String,
     paths: u8,
     rounds: u32,
@@ -92,6 +106,10 @@ struct PingpongRow {
     cost: Option<TrialSummary>,
     /// Time with checksums over that of Open MPI, round by round.
     of_open_mpi: Option<TrialSummary>,
+    /// Bare UDP sockets; not for shared memory.
+    limit_us: Option<TrialSummary>,
+    /// Time with checksums over that of bare UDP sockets, round by round.
+    of_limit: Option<TrialSummary>,
 }
 
 /// Time with checksums over time without, for each size.
@@ -102,8 +120,9 @@ pub(crate) fn checksum_cost(
 ) -> Result<Vec<(usize, TrialSummary)>> {
     let checksums = [PingpongChecksum::Auto, PingpongChecksum::Off];
     let mut ratios = vec![Vec::new(); sizes.len()];
+    let runner = PingpongRunner { link: &PingpongLink::Loopback, transport, sizes, seconds: 0.02 };
     for _ in 0..rounds {
-        let times = runner::run_ranks(transport, &checksums, 1, sizes, 0.02)?;
+        let times = runner.run_ranks(&checksums, 1)?;
         let median = |bytes: usize, checksum: &PingpongChecksum| {
             let checksum = checksum.to_string();
             let found = times.iter().find(|times| times.bytes == bytes && times.checksum == checksum);
@@ -120,6 +139,12 @@ pub(crate) fn run(arguments: &BenchPingpongArgs) -> Result<CommandOutcome> {
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 5 });
     let sizes: &[usize] = if arguments.quick { &QUICK_SIZES } else { &SIZES };
     let seconds = if arguments.quick { 0.01 } else { 0.05 };
+    let is_udp = arguments.transport == PingpongTransport::Udp;
+    ensure!(
+        is_udp || arguments.between == PingpongPlacement::Processes,
+        "namespaces share no memory: use --transport udp"
+    );
+    let link = PingpongLink::new(arguments.between, arguments.mtu)?;
     let mut notes = Vec::new();
     let open_mpi = arguments.against.find(runner::MPI_PEER_SOURCE, &mut notes);
     let mut checksums = vec![arguments.checksum.clone()];
@@ -127,26 +152,51 @@ pub(crate) fn run(arguments: &BenchPingpongArgs) -> Result<CommandOutcome> {
         checksums.push(PingpongChecksum::Off);
     }
     let before = StealTime::now();
-    let (mut ours, mut theirs): (Vec<Vec<PingpongTimes>>, Vec<Vec<PingpongTimes>>) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        ours.push(runner::run_ranks(arguments.transport, &checksums, arguments.paths, sizes, seconds)?);
+    let runner = PingpongRunner { link: &link, transport: arguments.transport, sizes, seconds };
+    let mut times = RoundTimes::default();
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        times.ours.push(runner.run_ranks(&checksums, arguments.paths)?);
         if let Some(mpi) = &open_mpi {
-            theirs.push(runner::run_open_mpi(mpi, arguments.transport, sizes, seconds)?);
+            times.open_mpi.push(runner.run_open_mpi(mpi)?);
+        }
+        if is_udp {
+            let limit = limit::run(&link, sizes, seconds);
+            times.limit.push(limit.map_err(|error| notes.push(format!("{error:#}"))).unwrap_or_default());
         }
     }
     notes.extend(before.note_since(StealTime::now()));
-    let micros = |rounds: &[Vec<PingpongTimes>], bytes: usize, checksum: &str| -> Option<Vec<f64>> {
-        let of_round = |times: &Vec<PingpongTimes>| {
-            times.iter().find(|t| t.bytes == bytes && t.checksum == checksum).map(PingpongTimes::median)
-        };
-        rounds.iter().map(of_round).collect::<Option<Vec<f64>>>().filter(|values| !values.is_empty())
+    let names: Vec<String> = checksums.iter().map(PingpongChecksum::to_string).collect();
+    let report = PingpongBenchReport {
+        transport: arguments.transport,
+        between: arguments.between,
+        mtu_bytes: is_udp.then(|| link.mtu_bytes()),
+        checksum: names[0].clone(),
+        paths: arguments.paths,
+        rounds,
+        open_mpi: open_mpi.as_ref().map(|mpi| mpi.version.clone()),
+        rows: sizes.iter().filter_map(|bytes| times.row(*bytes, &names)).collect(),
+        notes,
     };
-    let ratio =
-        |above: &[f64], below: &[f64]| TrialSummary::of(above.iter().zip(below).map(|(a, b)| a / b).collect());
-    let rows = sizes.iter().filter_map(|&bytes| {
-        let checked = micros(&ours, bytes, &checksums[0].to_string())?;
-        let unchecked = checksums.get(1).and_then(|checksum| micros(&ours, bytes, &checksum.to_string()));
-        let open_mpi = micros(&theirs, bytes, runner::OPEN_MPI);
+    arguments.report.write(&report, output::table, output::html)?;
+    Ok(CommandOutcome::Passed)
+}
+
+/// What each contender took, round by round.
+#[derive(Default)]
+struct RoundTimes {
+    ours: Vec<Vec<PingpongTimes>>,
+    open_mpi: Vec<Vec<PingpongTimes>>,
+    limit: Vec<Vec<PingpongTimes>>,
+}
+
+impl RoundTimes {
+    /// The row of a size; none if it was not measured in every round.
+    fn row(&self, bytes: usize, checksums: &[String]) -> Option<PingpongRow> {
+        let checked = micros(&self.ours, bytes, &checksums[0])?;
+        let unchecked = checksums.get(1).and_then(|checksum| micros(&self.ours, bytes, checksum));
+        let open_mpi = micros(&self.open_mpi, bytes, runner::OPEN_MPI);
+        let limit = micros(&self.limit, bytes, limit::LIMIT);
         let checked_us = TrialSummary::of(checked.clone());
         Some(PingpongRow {
             bytes,
@@ -154,19 +204,22 @@ pub(crate) fn run(arguments: &BenchPingpongArgs) -> Result<CommandOutcome> {
             checked_us,
             cost: unchecked.as_ref().map(|unchecked| ratio(&checked, unchecked)),
             of_open_mpi: open_mpi.as_ref().map(|theirs| ratio(&checked, theirs)),
+            of_limit: limit.as_ref().map(|limit| ratio(&checked, limit)),
             unchecked_us: unchecked.map(TrialSummary::of),
             open_mpi_us: open_mpi.map(TrialSummary::of),
+            limit_us: limit.map(TrialSummary::of),
         })
-    });
-    let report = PingpongBenchReport {
-        transport: arguments.transport,
-        checksum: checksums[0].to_string(),
-        paths: arguments.paths,
-        rounds,
-        open_mpi: open_mpi.as_ref().map(|mpi| mpi.version.clone()),
-        rows: rows.collect(),
-        notes,
+    }
+}
+
+/// The median of each round.
+fn micros(rounds: &[Vec<PingpongTimes>], bytes: usize, checksum: &str) -> Option<Vec<f64>> {
+    let of_round = |times: &Vec<PingpongTimes>| {
+        times.iter().find(|times| times.bytes == bytes && times.checksum == checksum).map(PingpongTimes::median)
     };
-    arguments.report.write(&report, output::table, output::html)?;
-    Ok(CommandOutcome::Passed)
+    rounds.iter().map(of_round).collect::<Option<Vec<f64>>>().filter(|values| !values.is_empty())
+}
+
+fn ratio(above: &[f64], below: &[f64]) -> TrialSummary {
+    TrialSummary::of(above.iter().zip(below).map(|(above, below)| above / below).collect())
 }

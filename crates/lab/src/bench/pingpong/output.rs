@@ -1,12 +1,22 @@
 //! The report as text and as an HTML page with charts.
 
+use super::link::PingpongPlacement;
 use super::{PingpongBenchReport, PingpongRow, PingpongTransport};
 use crate::bench::TrialSummary;
 use crate::report::{format_table, line_chart, page};
 
 fn rows(report: &PingpongBenchReport) -> Vec<Vec<String>> {
-    let head =
-        ["bytes", "us, checked", "GB/s", "us, unchecked", "checked/unchecked", "us, Open MPI", "checked/Open MPI"];
+    let head = [
+        "bytes",
+        "us, checked",
+        "GB/s",
+        "us, unchecked",
+        "checked/unchecked",
+        "us, Open MPI",
+        "checked/Open MPI",
+        "us, limit",
+        "checked/limit",
+    ];
     let optional = |summary: Option<TrialSummary>| summary.map_or_else(String::new, |summary| summary.to_string());
     let row = |row: &PingpongRow| {
         vec![
@@ -17,15 +27,20 @@ fn rows(report: &PingpongBenchReport) -> Vec<Vec<String>> {
             optional(row.cost),
             optional(row.open_mpi_us),
             optional(row.of_open_mpi),
+            optional(row.limit_us),
+            optional(row.of_limit),
         ]
     };
     std::iter::once(head.map(String::from).to_vec()).chain(report.rows.iter().map(row)).collect()
 }
 
 fn heading(report: &PingpongBenchReport) -> String {
-    let transport = match report.transport {
-        PingpongTransport::Udp => "over UDP on loopback",
-        PingpongTransport::Shm => "in shared memory",
+    let transport = match (report.transport, report.between) {
+        (PingpongTransport::Udp, PingpongPlacement::Processes) => "over UDP on loopback".to_owned(),
+        (PingpongTransport::Udp, PingpongPlacement::Namespaces) => {
+            format!("over UDP between namespaces, MTU {}", report.mtu_bytes.unwrap_or_default())
+        }
+        (PingpongTransport::Shm, _) => "in shared memory".to_owned(),
     };
     let against = report.open_mpi.as_deref().unwrap_or("no comparison");
     format!(
@@ -43,10 +58,11 @@ pub(super) fn table(report: &PingpongBenchReport) -> String {
 type Pick = fn(&PingpongRow) -> Option<&TrialSummary>;
 
 pub(super) fn html(report: &PingpongBenchReport) -> String {
-    let picks: [(&str, Pick); 3] = [
+    let picks: [(&str, Pick); 4] = [
         ("checked", |row| Some(&row.checked_us)),
         ("unchecked", |row| row.unchecked_us.as_ref()),
         ("Open MPI", |row| row.open_mpi_us.as_ref()),
+        ("limit", |row| row.limit_us.as_ref()),
     ];
     let curves = |value: fn(&PingpongRow, &TrialSummary) -> f64| -> Vec<(&str, Vec<(f64, f64)>)> {
         let curve = |pick: Pick| {

@@ -1,11 +1,11 @@
 //! `pleach bench-pingpong-rank`: one of the two processes that `pleach bench pingpong` measures.
 //!
-//! Rank 0 sends and waits for the reply; rank 1 echoes every message until one with the tag [`TAG_STOP`] ends the batch. Each
+//! Rank 0 sends and waits for the reply; rank 1 echoes every message until one with the tag `TAG_STOP` ends the batch. Each
 //! checksum has its own messenger, and batches of one size take turns among them. `peer.c` does the same with MPI.
 
 use std::fmt;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ use super::PingpongTransport;
 use super::runner::PingpongTimes;
 use crate::CommandOutcome;
 
-const BATCHES: u32 = 7;
-const WARM_UP: u32 = 20;
+pub(super) const BATCHES: u32 = 7;
+pub(super) const WARM_UP: u32 = 20;
 /// Tag of a message that the peer echoes.
 const TAG_CONTINUE: u64 = 0;
 /// Tag of the last message of a batch.
@@ -47,6 +47,9 @@ pub struct BenchPingpongRankArgs {
     rendezvous: String,
     #[arg(long, value_enum)]
     transport: PingpongTransport,
+    /// Address of this rank on the link to its peer; without it, loopback.
+    #[arg(long)]
+    address: Option<IpAddr>,
     #[arg(long)]
     paths: u8,
     /// Seconds that a batch should take.
@@ -58,6 +61,13 @@ pub struct BenchPingpongRankArgs {
     /// Message sizes in bytes.
     #[arg(required = true)]
     sizes: Vec<usize>,
+}
+
+impl BenchPingpongRankArgs {
+    /// The address of this rank on a path, counted from one. Loopback has an address for each.
+    fn path_address(&self, path: u8) -> IpAddr {
+        self.address.unwrap_or(IpAddr::V4(Ipv4Addr::new(127, 0, 0, path)))
+    }
 }
 
 /// The checksum of the messages.
@@ -123,7 +133,7 @@ pub fn run(arguments: &BenchPingpongRankArgs) -> Result<CommandOutcome> {
 }
 
 /// Binds each rank to its own processor if there are two, as Open MPI does. Otherwise the two may share one for long.
-fn pin_to_cpu(rank: u32) {
+pub(super) fn pin_to_cpu(rank: u32) {
     let Ok(allowed) = sched_getaffinity(Pid::from_raw(0)) else { return };
     let mut processors = (0..CpuSet::count()).filter(|number| allowed.is_set(*number).unwrap_or(false));
     let (Some(first), second) = (processors.next(), processors.next()) else { return };
@@ -139,7 +149,7 @@ fn pin_to_cpu(rank: u32) {
 /// One messenger for each checksum, each with a rail for each path.
 fn connect_over_udp(arguments: &BenchPingpongRankArgs) -> Result<Vec<Messenger<UdpTransport>>> {
     let mut stream = if arguments.rank == 0 {
-        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let listener = TcpListener::bind((arguments.path_address(1), 0))?;
         print_line(&format!("meet {}", listener.local_addr()?))?;
         pair::accept(&listener)?.0
     } else {
@@ -148,7 +158,7 @@ fn connect_over_udp(arguments: &BenchPingpongRankArgs) -> Result<Vec<Messenger<U
     };
     let peer = Rank(1 - arguments.rank);
     let addresses: Vec<SocketAddr> =
-        (1..=arguments.paths).map(|host| SocketAddr::from(([127, 0, 0, host], 0))).collect();
+        (1..=arguments.paths).map(|path| SocketAddr::from((arguments.path_address(path), 0))).collect();
     let mut messengers = Vec::new();
     for checksum in &arguments.checksum {
         let settings = checksum.settings();

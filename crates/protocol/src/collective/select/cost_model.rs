@@ -60,7 +60,7 @@ const FOLD_BYTE_PS: u64 = 100;
 const PRESCRIBED_RADIX: u32 = 16;
 
 /// The candidates of the selection; on a tie the earlier, better-known one wins.
-pub(super) const CANDIDATES: [CollectiveAlgorithm; 15] = [
+pub(super) const CANDIDATES: [CollectiveAlgorithm; 16] = [
     CollectiveAlgorithm::Dissemination { radix: 2 },
     CollectiveAlgorithm::Dissemination { radix: 4 },
     CollectiveAlgorithm::Dissemination { radix: 8 },
@@ -74,6 +74,7 @@ pub(super) const CANDIDATES: [CollectiveAlgorithm; 15] = [
     CollectiveAlgorithm::Tree { radix: 4 },
     CollectiveAlgorithm::Tree { radix: 8 },
     CollectiveAlgorithm::ScatterAllgather,
+    CollectiveAlgorithm::Chain,
     CollectiveAlgorithm::OrderedTree,
     CollectiveAlgorithm::OrderedBlocks,
 ];
@@ -123,6 +124,7 @@ impl TransportCosts {
                     + self.bytes_ns(bytes - block, FoldedBytes::Nothing)
                     + (size - 1) * self.round_ns(1, block, FoldedBytes::Nothing)
             }
+            CollectiveAlgorithm::Chain => (size - 1) * self.message_ns + self.bytes_ns(bytes, fold),
             CollectiveAlgorithm::Dissemination { .. } => levels * self.exchange_ns(radix.min(size) - 1, 0),
             CollectiveAlgorithm::OrderedTree => {
                 let up = u64::from(rounds_to_merge(ranks, PRESCRIBED_RADIX));
@@ -221,6 +223,7 @@ pub(super) fn messages(algorithm: CollectiveAlgorithm, collective: &CollectiveOp
         CollectiveAlgorithm::Rabenseifner => 2 * levels,
         CollectiveAlgorithm::Ring | CollectiveAlgorithm::OrderedBlocks => 2 * (size - 1),
         CollectiveAlgorithm::ScatterAllgather => size,
+        CollectiveAlgorithm::Chain => 1,
         CollectiveAlgorithm::Dissemination { .. } => levels * (radix.min(size) - 1),
         CollectiveAlgorithm::Tree { .. } | CollectiveAlgorithm::OrderedTree => 1 + u64::from(goes_both_ways),
     }

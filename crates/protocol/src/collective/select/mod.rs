@@ -130,6 +130,20 @@ pub enum InterHostMethod {
     PointToPoint(CollectiveAlgorithm),
 }
 
+/// Vectors of at least this many bytes are streamed among hosts (P-90): shorter ones fit a few packets, and whole messages of them need
+/// fewer acknowledgements and, in an allreduce, fewer rounds.
+const MIN_STREAMED_BYTES: u32 = 16 << 10;
+
+impl InterHostMethod {
+    /// The algorithm, if a vector of so many bytes is streamed.
+    pub fn streamed(self, bytes: u32) -> Option<CollectiveAlgorithm> {
+        match self {
+            Self::PointToPoint(algorithm) if bytes >= MIN_STREAMED_BYTES && algorithm.can_stream() => Some(algorithm),
+            _ => None,
+        }
+    }
+}
+
 /// The chosen method and the reasons for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MethodChoice {
@@ -252,6 +266,10 @@ fn rank_algorithms(input: &SelectionInput, participants: u32) -> Vec<(Collective
     let elements = input.bytes / input.collective.kind().map_or(1, |kind| kind.element_size() as u32);
     let may_use = |algorithm: &CollectiveAlgorithm| match input.operand_order {
         _ if algorithm.splits_vector() && elements < participants => false, // Most blocks would be empty.
+        OperandOrder::Any if input.transport == TransportClass::Datagrams && input.bytes >= MIN_STREAMED_BYTES => {
+            algorithm.can_stream()
+        }
+        _ if *algorithm == CollectiveAlgorithm::Chain => false, // Only a stream makes up for its many rounds.
         _ if input.collective.kind().is_none() => !algorithm.is_ordered(),
         OperandOrder::Any => !algorithm.is_ordered(),
         OperandOrder::RankOrder => !algorithm.is_ordered() && *algorithm != CollectiveAlgorithm::Ring,
@@ -280,6 +298,9 @@ fn multicast_is_better(input: &SelectionInput, point_to_point_ns: u64, reasons: 
     }
     if input.ranks_per_processor > 1 && input.bytes <= OVERSUBSCRIBED_BYTES {
         return false;
+    }
+    if input.transport == TransportClass::Datagrams && input.bytes >= MIN_STREAMED_BYTES {
+        return false; // Segments by multicast take two to four times as long as a stream from host to host.
     }
     let estimate_ns = input.transport.costs().multicast_ns(input.bytes);
     let is_better = estimate_ns < point_to_point_ns;

@@ -156,7 +156,7 @@ impl CollectiveName {
                 true
             }
             PreferredMethod::Multicast => matches!(self, Self::Barrier | Self::Broadcast),
-            PreferredMethod::Algorithm(A::ScatterAllgather) => self == Self::Broadcast,
+            PreferredMethod::Algorithm(A::ScatterAllgather | A::Chain) => self == Self::Broadcast,
             PreferredMethod::Algorithm(A::Dissemination { .. }) => self == Self::Barrier,
             PreferredMethod::Algorithm(A::RecursiveDoubling | A::RecursiveKing { .. }) => {
                 matches!(self, Self::Barrier | Self::AllReduce)
@@ -188,6 +188,7 @@ fn named(word: &str) -> Option<(PreferredMethod, Option<CollectiveName>)> {
         ("rabenseifner", None) => algorithm(CollectiveAlgorithm::Rabenseifner),
         ("ring", None) => algorithm(CollectiveAlgorithm::Ring),
         ("tree", radix) => algorithm(CollectiveAlgorithm::Tree { radix: radix.unwrap_or(2) }),
+        ("chain", None) => algorithm(CollectiveAlgorithm::Chain),
         ("scatter-allgather", None) => algorithm(CollectiveAlgorithm::ScatterAllgather),
         ("dissemination", radix) => algorithm(CollectiveAlgorithm::Dissemination { radix: radix.unwrap_or(2) }),
         _ => return None,
@@ -208,6 +209,7 @@ fn name(preferred: PreferredMethod) -> String {
         CollectiveAlgorithm::Rabenseifner => "rabenseifner",
         CollectiveAlgorithm::Ring => "ring",
         CollectiveAlgorithm::Tree { .. } => "tree",
+        CollectiveAlgorithm::Chain => "chain",
         CollectiveAlgorithm::ScatterAllgather => "scatter-allgather",
         CollectiveAlgorithm::Dissemination { .. } => "dissemination",
         // These cannot be requested: they need the tree's order.

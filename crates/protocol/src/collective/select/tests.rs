@@ -86,6 +86,7 @@ fn short(algorithm: CollectiveAlgorithm) -> String {
         CollectiveAlgorithm::Ring => "ring".to_owned(),
         CollectiveAlgorithm::Tree { radix } => format!("tree {radix}"),
         CollectiveAlgorithm::ScatterAllgather => "scatter".to_owned(),
+        CollectiveAlgorithm::Chain => "chain".to_owned(),
         CollectiveAlgorithm::Dissemination { radix } => format!("diss. {radix}"),
         CollectiveAlgorithm::OrderedTree => "o-tree".to_owned(),
         CollectiveAlgorithm::OrderedBlocks => "o-blocks".to_owned(),

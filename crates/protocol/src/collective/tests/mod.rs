@@ -6,3 +6,4 @@ mod ordered;
 mod reference_orders;
 mod results;
 mod shape;
+mod streamed;

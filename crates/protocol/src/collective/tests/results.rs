@@ -30,7 +30,8 @@ const REDUCERS: [CollectiveAlgorithm; 5] = [
     CollectiveAlgorithm::Rabenseifner,
     CollectiveAlgorithm::Ring,
 ];
-const BROADCASTERS: [CollectiveAlgorithm; 4] = [
+const BROADCASTERS: [CollectiveAlgorithm; 5] = [
+    CollectiveAlgorithm::Chain,
     CollectiveAlgorithm::Tree { radix: 2 },
     CollectiveAlgorithm::Tree { radix: 3 },
     CollectiveAlgorithm::Tree { radix: 8 },

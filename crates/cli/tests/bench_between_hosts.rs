@@ -1,0 +1,56 @@
+//! `pleach bench` between hosts made of network namespaces, in small: it runs, its results are checked, its report is complete. Where
+//! namespaces cannot be created, the tests print so and return.
+
+use std::process::Command;
+
+use namespaces::NamespaceNetwork;
+use serde_json::Value;
+
+/// Runs a benchmark. Times are not judged here, so that a missed target (exit status 1) is a success.
+fn bench(arguments: &[&str]) -> Option<Value> {
+    if let Err(error) = NamespaceNetwork::new(1) {
+        namespaces::skip_test(error);
+        return None;
+    }
+    let test = std::env::current_exe().expect("this test");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.arg("bench").args(arguments).args(["--rounds", "1", "--format", "json"]);
+    // The library that was built with this test.
+    command.env("PLEACH_MPI_LIBRARY", test.parent().expect("a folder"));
+    let output = command.output().expect("pleach starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    Some(serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}")))
+}
+
+#[test]
+fn every_operation_is_measured_with_and_without_nodes_under_open_mpi() {
+    let operations = "barrier,allreduce,bcast,reduce-scatter,allgather";
+    let scene = ["mpi", "--scene", "hosts", "--quick", "--mpi", "mpirun.openmpi", "--hosts", "2", "--nodes", "0,1"];
+    let Some(report) = bench(&[&scene[..], &["--sizes", "8,4KiB", "--operations", operations]].concat()) else {
+        return;
+    };
+    let hosts = &report["hosts"];
+    assert_eq!(hosts["failures"], serde_json::json!([]), "{report}");
+    assert_eq!((&hosts["tables"][0]["hosts"], &hosts["tables"][0]["mtu_bytes"]), (&2.into(), &1500.into()));
+    let rows = hosts["tables"][0]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2 * (1 + 4 * 2), "{report}");
+    for row in rows {
+        for time in ["plain", "with", "plain_cpu", "with_cpu"] {
+            assert!(row[time]["median"].as_f64() > Some(0.0), "{time}: {row}");
+        }
+    }
+}
+
+#[test]
+fn messages_between_hosts_are_compared_with_bare_sockets() {
+    let arguments = ["pingpong", "--quick", "--between", "namespaces", "--mtu", "1500", "--against", "none"];
+    let Some(report) = bench(&arguments) else { return };
+    assert_eq!((&report["mtu_bytes"], &report["between"]), (&1500.into(), &"namespaces".into()));
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4, "{report}");
+    assert!(rows.iter().all(|row| row["checked_us"]["median"].as_f64() > Some(0.0)), "{report}");
+    // A busy machine may lose a datagram of the bare sockets, which send nothing again; a note says so then.
+    let measured = rows.iter().all(|row| row["limit_us"]["median"].as_f64() > Some(0.0));
+    assert!(measured || report["notes"].to_string().contains("bare loop"), "{report}");
+}

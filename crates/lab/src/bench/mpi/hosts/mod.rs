@@ -1,0 +1,84 @@
+//! The scene "hosts" of `pleach bench mpi`: one rank (or several) on each of some hosts made of network namespaces.
+//!
+//! A table for each number of hosts and each MTU. In each round every MPI runs alone and with the Pleach library, without
+//! aggregation nodes and with them, in turn; one run measures all operations and sizes. Each row compares an MPI with Pleach
+//! with the same MPI alone, and with the MPI that is fastest alone.
+//!
+//! Reading order: `plan.rs` says what is measured, `sweep.rs` runs it, `row.rs` computes the rows, `target.rs` has the bounds.
+
+mod output;
+mod plan;
+mod row;
+mod sweep;
+mod target;
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::target_verdict::TargetVerdict;
+use crate::bench::mpi_installation::{MpiImplementation, MpiInstallation, NEVER_YIELDS};
+pub(super) use output::{closing, sections};
+pub(super) use plan::{HostsArgs, HostsPlan, PlanExtent};
+use row::HostsRow;
+
+/// The results of the scene.
+#[derive(Serialize)]
+pub(super) struct HostsReport {
+    ranks_per_host: u32,
+    tables: Vec<HostsTable>,
+    /// Runs that failed: a wrong result, a crash, or no result in time.
+    failures: Vec<String>,
+}
+
+/// The results of one number of hosts and one MTU.
+#[derive(Serialize)]
+struct HostsTable {
+    hosts: u32,
+    mtu_bytes: u32,
+    rows: Vec<HostsRow>,
+}
+
+impl HostsReport {
+    /// True if no run failed and no target is missed.
+    pub(super) fn passed(&self) -> bool {
+        let missed = |row: &HostsRow| row.verdict == TargetVerdict::Missed;
+        self.failures.is_empty() && !self.tables.iter().flat_map(|table| &table.rows).any(missed)
+    }
+}
+
+/// Measures the plan with every MPI that can take part; notes say why others do not.
+///
+/// # Errors
+/// If the hosts cannot be created.
+pub(super) fn run(
+    plan: &HostsPlan,
+    mpis: &[MpiInstallation],
+    library: &Path,
+    notes: &mut Vec<String>,
+) -> Result<HostsReport> {
+    let mut able = Vec::new();
+    for mpi in mpis {
+        match reason_to_skip(plan, mpi) {
+            None => able.push(mpi),
+            Some(why) => notes.push(format!("Hosts: without {}: {why}.", mpi.short_name())),
+        }
+    }
+    let mut report = HostsReport { ranks_per_host: plan.ranks_per_host, tables: Vec::new(), failures: Vec::new() };
+    let mut sweep = sweep::Sweep::new(plan, &able, library);
+    for (hosts, mtu_bytes) in plan.networks() {
+        let samples = sweep.run(hosts, mtu_bytes, &mut report.failures)?;
+        let rows = row::rows(plan, hosts, &able, &samples);
+        report.tables.push(HostsTable { hosts, mtu_bytes, rows });
+    }
+    Ok(report)
+}
+
+fn reason_to_skip(plan: &HostsPlan, mpi: &MpiInstallation) -> Option<&'static str> {
+    match mpi.implementation {
+        MpiImplementation::OpenMpi4 | MpiImplementation::OpenMpi5 => None,
+        MpiImplementation::Mpich4 | MpiImplementation::Mpich5 => (plan.ranks_per_host > 1).then_some(NEVER_YIELDS),
+        MpiImplementation::Other => Some("its launcher cannot start ranks on hosts made of namespaces"),
+    }
+}

@@ -1,0 +1,265 @@
+//! Packets of transfers, to the same sockets as those of tree edges.
+//!
+//! In: ranges of the caller's memory to send; datagrams. Out: batches of packets that the kernel segments; parts and acknowledgements that are authentic and intact, in the receive buffer.
+
+use std::io;
+use std::net::SocketAddr;
+
+use checksum::Algorithm;
+use manager::AuthKey;
+use units::{PathId, QpNumber, Time};
+use wire::transfer::{
+    AUTHENTICATED_BYTES, CONSTANT_BYTES, HEADER_BYTES, PartChecksum, TransferHeader, TransferPacketKind,
+};
+
+use super::edge_event::PacketDrop;
+use super::message_mac::TransferMac;
+use crate::udp::UdpPortIndex;
+use crate::udp::connected_socket::ConnectedSocket;
+use crate::udp::fault_injector::{DelayQueue, FaultInjector};
+use crate::udp::port::UdpPort;
+
+/// Bytes that one call passes to the kernel: the limit of the IP length field, less the headers.
+const MAX_CALL_BYTES: usize = 65_000;
+/// Packets of one call.
+const MAX_CALL_PACKETS: usize = 64;
+/// IP and UDP headers.
+const IPV4_UDP_BYTES: usize = 28;
+const IPV6_UDP_BYTES: usize = 48;
+/// Parts are whole cache lines where the element size allows.
+const PART_ALIGNMENT: usize = 64;
+const MIN_PART_BYTES: usize = 512;
+
+/// The payload of an authentic packet, not verified yet: whoever copies it verifies it in the same pass.
+#[derive(Clone, Copy)]
+pub struct UnverifiedPart<'a> {
+    bytes: &'a [u8],
+    checksum: PartChecksum,
+}
+
+impl<'a> UnverifiedPart<'a> {
+    /// Bytes that should have this checksum.
+    pub fn new(bytes: &'a [u8], checksum: PartChecksum) -> Self {
+        Self { bytes, checksum }
+    }
+
+    /// Bytes of the part.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes, if they are intact.
+    pub fn verify(&self) -> Option<&'a [u8]> {
+        let algorithm = self.algorithm()?;
+        (checksum::value(algorithm, self.bytes) == self.checksum.value).then_some(self.bytes)
+    }
+
+    /// Copies the bytes; true if they are intact. Otherwise the target holds no usable data.
+    pub fn copy_to(&self, target: &mut [u8]) -> bool {
+        self.algorithm().is_some_and(|algorithm| checksum::copy(algorithm, self.bytes, target) == self.checksum.value)
+    }
+
+    fn algorithm(&self) -> Option<Algorithm> {
+        let algorithm = Algorithm::with_number(self.checksum.algorithm)?;
+        matches!(algorithm, Algorithm::Crc64Nvme | Algorithm::Xxh3).then_some(algorithm)
+    }
+}
+
+/// What bulk transfers receive.
+pub trait TransferSink {
+    /// A part of a transfer arrived over an edge. The bytes are only valid during the call. False if they are not intact.
+    fn handle_part(
+        &mut self,
+        edge: QpNumber,
+        path: PathId,
+        header: &TransferHeader,
+        part: UnverifiedPart<'_>,
+    ) -> bool;
+    /// An acknowledgement arrived over an edge; missing ranges follow its header.
+    fn handle_acknowledgement(&mut self, edge: QpNumber, path: PathId, header: &TransferHeader, missing: &[u8]);
+}
+
+/// For processes without bulk transfers.
+pub struct NoTransfers;
+
+impl TransferSink for NoTransfers {
+    fn handle_part(&mut self, _: QpNumber, _: PathId, _: &TransferHeader, _: UnverifiedPart<'_>) -> bool {
+        true
+    }
+    fn handle_acknowledgement(&mut self, _: QpNumber, _: PathId, _: &TransferHeader, _: &[u8]) {}
+}
+
+/// The most bytes of a part in one packet on a link.
+pub(super) fn max_part_bytes(link_bytes: usize, ports: &[UdpPort]) -> usize {
+    let is_ipv4 = ports.iter().all(|port| port.local.is_ipv4());
+    let payload = link_bytes
+        .saturating_sub(if is_ipv4 { IPV4_UDP_BYTES } else { IPV6_UDP_BYTES })
+        .min(MAX_CALL_BYTES)
+        .saturating_sub(HEADER_BYTES);
+    (payload / PART_ALIGNMENT * PART_ALIGNMENT).max(MIN_PART_BYTES)
+}
+
+/// Makes packets of a range and passes them to the kernel.
+///
+/// The range is copied behind the headers while it is checksummed, in one pass: then the kernel copies from the cache and from one
+/// piece, which costs it less than a list of headers and parts in the caller's memory.
+pub(super) struct TransferSender<'a> {
+    pub port: &'a UdpPort,
+    pub to: SocketAddr,
+    /// A socket that is connected to the receiver, if there is one.
+    pub connected: Option<&'a ConnectedSocket>,
+    pub key: &'a AuthKey,
+    /// The most bytes of one part.
+    pub part_bytes: usize,
+}
+
+/// Space for the packets of one call.
+pub(super) fn batch_buffer() -> Vec<u8> {
+    vec![0; MAX_CALL_BYTES]
+}
+
+impl TransferSender<'_> {
+    /// Sends a range in parts; `template` is the header of its first part. Returns how many bytes were sent.
+    ///
+    /// # Errors
+    /// What the kernel reported, if it accepted nothing.
+    pub(super) fn send(&self, template: &TransferHeader, range: &[u8], batch: &mut [u8]) -> io::Result<usize> {
+        let TransferPacketKind::Data { offset, acknowledge_now, probe } = template.kind else { return Ok(0) };
+        let size = HEADER_BYTES + self.part_bytes;
+        let in_call = (MAX_CALL_BYTES / size).min(MAX_CALL_PACKETS).min(self.port.max_gso_segments()).max(1);
+        let (algorithm, mac) = (Algorithm::fastest_strong(), transfer_mac(template, self.key));
+        let mut sent = 0;
+        for call in chunks_or_empty(range, in_call * self.part_bytes) {
+            let is_last_call = sent + call.len() == range.len();
+            let mut length = 0;
+            for (part, packet) in chunks_or_empty(call, self.part_bytes).zip(batch.chunks_mut(size)) {
+                let start = length / size * self.part_bytes;
+                let acknowledge_now = acknowledge_now && is_last_call && start + part.len() == call.len();
+                let kind =
+                    TransferPacketKind::Data { offset: offset + (sent + start) as u32, acknowledge_now, probe };
+                let (header, body) = packet.split_first_chunk_mut().expect("a packet has room for its header");
+                let value = checksum::copy(algorithm, part, &mut body[..part.len()]);
+                let checksum = PartChecksum { algorithm: algorithm.number(), value };
+                write_header(&TransferHeader { kind, checksum, ..*template }, &mac, header);
+                length += HEADER_BYTES + part.len();
+            }
+            match self.send_packets(&batch[..length], size) {
+                Ok(()) => sent += call.len(),
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Passes packets of `size` bytes each to the kernel; the last may be shorter.
+    pub(super) fn send_packets(&self, packets: &[u8], size: usize) -> io::Result<()> {
+        match self.connected.filter(|_| !self.port.is_cut) {
+            Some(socket) => socket.send(packets, size).or_else(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => Err(error),
+                // Sends one by one where the link has no segmentation offload, and reports what is wrong otherwise.
+                _ => self.port.send(self.to, packets, size),
+            }),
+            None => self.port.send(self.to, packets, size),
+        }
+    }
+}
+
+/// The chunks of a slice; one empty chunk if it is empty: an empty message is a packet too.
+fn chunks_or_empty(bytes: &[u8], size: usize) -> impl Iterator<Item = &[u8]> {
+    let empty = bytes.is_empty().then_some(bytes);
+    empty.into_iter().chain(bytes.chunks(size))
+}
+
+/// The checksum of a part, by the fastest strong algorithm of this machine.
+fn checksum_of(part: &[u8]) -> PartChecksum {
+    let algorithm = Algorithm::fastest_strong();
+    PartChecksum { algorithm: algorithm.number(), value: checksum::value(algorithm, part) }
+}
+
+/// The MAC of all packets with the constant part of this header.
+fn transfer_mac(header: &TransferHeader, key: &AuthKey) -> TransferMac {
+    let mut bytes = [0; HEADER_BYTES];
+    header.emit(&mut bytes);
+    TransferMac::new(key, &bytes[CONSTANT_BYTES])
+}
+
+/// Writes a header with its MAC.
+fn write_header(header: &TransferHeader, mac: &TransferMac, bytes: &mut [u8; HEADER_BYTES]) {
+    header.emit(bytes);
+    let mac = mac.of(bytes);
+    bytes[AUTHENTICATED_BYTES..].copy_from_slice(&mac);
+}
+
+/// One packet as a datagram.
+pub(super) fn encode(header: &TransferHeader, body: &[u8], key: &AuthKey) -> Vec<u8> {
+    let mut bytes = [0; HEADER_BYTES];
+    write_header(&TransferHeader { checksum: checksum_of(body), ..*header }, &transfer_mac(header, key), &mut bytes);
+    [&bytes[..], body].concat()
+}
+
+/// Sends a range while a fault plan is active: packet by packet, each with its faults.
+pub(super) fn send_with_faults(
+    sender: &TransferSender<'_>,
+    template: &TransferHeader,
+    range: &[u8],
+    (ports, port): (&[UdpPort], UdpPortIndex),
+    (injector, delayed, now): (&mut FaultInjector, &mut DelayQueue, Time),
+) -> (u64, u64) {
+    let TransferPacketKind::Data { offset, acknowledge_now, probe } = template.kind else { return (0, 0) };
+    let (mut lost, mut hurt) = (0, 0);
+    for (index, part) in chunks_or_empty(range, sender.part_bytes).enumerate() {
+        let start = index * sender.part_bytes;
+        let acknowledge_now = acknowledge_now && start + part.len() == range.len();
+        let kind = TransferPacketKind::Data { offset: offset + start as u32, acknowledge_now, probe };
+        let datagram = encode(&TransferHeader { kind, ..*template }, part, sender.key);
+        let faults = injector.faults_for(port, datagram.len());
+        lost += u64::from(faults.lost);
+        hurt += u64::from(!faults.lost && !faults.flips.is_empty());
+        delayed.apply(ports, now, (port, sender.to), datagram, &faults);
+    }
+    (lost, hurt)
+}
+
+/// What was found out about the packets of a transfer: all of them share it, and most packets follow one of the same transfer.
+pub(super) struct KnownTransfer {
+    constant: [u8; CONSTANT_BYTES.end - CONSTANT_BYTES.start],
+    pub at: UdpPortIndex,
+    pub from: SocketAddr,
+    pub edge: QpNumber,
+    pub path: PathId,
+    mac: TransferMac,
+}
+
+impl KnownTransfer {
+    /// Of the transfer of a datagram that arrived at a port from an address; none if the datagram is too short.
+    pub(super) fn new(
+        datagram: &[u8],
+        (at, from): (UdpPortIndex, SocketAddr),
+        (edge, path): (QpNumber, PathId),
+        key: &AuthKey,
+    ) -> Option<Self> {
+        let constant = datagram.get(CONSTANT_BYTES)?.try_into().ok()?;
+        Some(Self { constant, at, from, edge, path, mac: TransferMac::new(key, datagram.get(CONSTANT_BYTES)?) })
+    }
+
+    /// True if a datagram is of the same transfer.
+    pub(super) fn includes(&self, datagram: &[u8], at: UdpPortIndex, from: SocketAddr) -> bool {
+        datagram.get(CONSTANT_BYTES) == Some(&self.constant[..]) && (self.at, self.from) == (at, from)
+    }
+
+    /// The header and body of a packet, if it is authentic.
+    pub(super) fn open<'d>(&self, datagram: &'d [u8]) -> Result<(TransferHeader, UnverifiedPart<'d>), PacketDrop> {
+        let (header, mac, bytes) = TransferHeader::parse(datagram).map_err(|_| PacketDrop::Malformed)?;
+        let head = datagram.first_chunk().ok_or(PacketDrop::Malformed)?;
+        if self.mac.of(head) != mac {
+            return Err(PacketDrop::Forged);
+        }
+        Ok((header, UnverifiedPart { bytes, checksum: header.checksum }))
+    }
+}

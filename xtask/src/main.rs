@@ -7,7 +7,6 @@ mod licences;
 mod process;
 mod report;
 mod steps;
-mod stolen_time;
 mod test_count;
 mod tidy;
 mod toolchain;
@@ -35,8 +34,8 @@ enum Task {
     /// Each step prints its commands and its time. A table at the end lists the results, and the last line counts the
     /// tests. The steps after a failed step still run. Debian packages that tests need are installed if possible (as
     /// root, with apt-get); otherwise the table lists the skipped tests and the reason. If CI=true is set in the
-    /// environment, a skipped test is a failure. If the hypervisor took more than 5 % of the processors' time, tests that
-    /// failed are run once more; the table names those that passed then.
+    /// environment, a skipped test is a failure. Tests that failed, if at most ten, are run once more, alone; the table
+    /// names those that passed then.
     Test {
         /// Also run the slow checks: ignored tests, documentation, cargo-deny (installed under target/tools)
         #[arg(long)]

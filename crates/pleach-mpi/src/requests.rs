@@ -199,15 +199,8 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
         let status = recovery::start_after_failure(job, call, offloaded, request);
         return Ok(CallOutcome { status, bytes, served_by: ServedBy::Native(FallbackReason::Failed) });
     }
-    let stage = if !communicates {
-        PendingStage::Arrived(Vec::new())
-    } else {
-        let input = call_plan::prepare(job, call, &plan, offloaded.position);
-        match input.and_then(|input| OffloadedOperation::start(call, &plan, &offloaded.communicator, input)) {
-            Ok(started) => PendingStage::Running(started),
-            Err(error) => PendingStage::Failed(error),
-        }
-    };
+    let stage =
+        if communicates { start_operation(job, call, &plan, offloaded) } else { PendingStage::Arrived(Vec::new()) };
     let pending = Arc::new(PendingCall {
         call: *call,
         plan,
@@ -243,6 +236,19 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
         pending.advance_after_failure(job);
     }
     Ok(CallOutcome { status, bytes, served_by: ServedBy::Pleach })
+}
+
+fn start_operation(
+    job: &MpiJob,
+    call: &CollectiveCall,
+    plan: &CallPlan,
+    offloaded: &OffloadedCommunicator,
+) -> PendingStage {
+    let input = call_plan::prepare(job, call, plan, offloaded.position);
+    match input.and_then(|input| OffloadedOperation::start(call, plan, &offloaded.communicator, input)) {
+        Ok(started) => PendingStage::Running(started),
+        Err(error) => PendingStage::Failed(error),
+    }
 }
 
 fn start_request(job: &MpiJob, pending: &Arc<PendingCall>, request: usize) -> c_int {

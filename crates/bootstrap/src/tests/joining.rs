@@ -56,7 +56,7 @@ fn a_rendezvous_at_an_address_waits_for_a_late_rank_zero() {
 #[test]
 fn missing_ranks_are_named_to_all_ranks_that_joined() {
     let job = new_job();
-    let timeouts = RendezvousTimeouts { join: Duration::from_millis(400), ..TIMEOUTS };
+    let timeouts = RendezvousTimeouts { join: Duration::from_secs(3), ..TIMEOUTS };
     let (first, second) = (job.clone(), job.clone());
     let others = [spawn(move || join_as(&first, 0, 5, &timeouts)), spawn(move || join_as(&second, 2, 5, &TIMEOUTS))];
     for thread in others {
@@ -80,7 +80,7 @@ fn without_rank_zero_the_error_says_what_to_set() {
 #[test]
 fn a_rank_with_another_size_is_rejected_at_once() {
     let job = new_job();
-    let timeouts = RendezvousTimeouts { join: Duration::from_millis(700), ..TIMEOUTS };
+    let timeouts = RendezvousTimeouts { join: Duration::from_secs(3), ..TIMEOUTS };
     let host = job.clone();
     let zero = spawn(move || join_as(&host, 0, 2, &timeouts));
     let error = join_as(&job, 1, 3, &TIMEOUTS).expect_err("two, not three");

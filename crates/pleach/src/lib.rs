@@ -24,6 +24,7 @@ mod error;
 mod formation;
 mod hierarchical_operation;
 mod job_process;
+mod method_trial;
 mod offload;
 mod progress_engine;
 mod receive_backoff;

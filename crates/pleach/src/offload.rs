@@ -17,9 +17,10 @@ use reduce::{ElementType, Operator, ReductionKind};
 use serde::{Deserialize, Serialize};
 use units::Rank;
 
-use crate::communicator_inner::CommunicatorInner;
+use crate::communicator_inner::{CommunicatorInner, SelectionContext};
 use crate::error::Error;
 use crate::job_process::JobAdmission;
+use crate::method_trial;
 use crate::settings::ResultDeliveryMode;
 
 /// How long the manager may take to answer.
@@ -69,8 +70,12 @@ impl From<NoTreeReason> for AggregationUnavailable {
 /// Gives the communicator a tree if the manager grants one. Collective: all ranks call this.
 pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), Error> {
     if communicator.hosts().len() < 2 {
-        let none = AggregationAvailability::Unavailable(AggregationUnavailable::NoNodes);
-        communicator.set_aggregation(none, MethodPreferences::default(), "all ranks are on one host");
+        communicator.set_selection(SelectionContext {
+            aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoNodes),
+            preferences: MethodPreferences::default(),
+            measured: None,
+            reason: "all ranks are on one host".to_owned(),
+        });
         return Ok(());
     }
     let wanted = distribution(communicator);
@@ -83,7 +88,7 @@ pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), Error
         reply.reason += ", multicast does not reach all hosts";
     }
     let preferences = reply.algorithms.parse().map_err(Error::internal)?;
-    let availability = match &reply.group {
+    let aggregation = match &reply.group {
         None => AggregationAvailability::Unavailable(reply.no_tree.into()),
         Some(group) => AggregationAvailability::Offered(AggregationOffer {
             max_bytes: u32::MAX,
@@ -95,7 +100,11 @@ pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), Error
             },
         }),
     };
-    communicator.set_aggregation(availability, preferences, &reply.reason);
+    let measured = match aggregation {
+        AggregationAvailability::Offered(_) => Some(method_trial::measure(communicator, aggregation)?),
+        AggregationAvailability::Unavailable(_) => None,
+    };
+    communicator.set_selection(SelectionContext { aggregation, preferences, measured, reason: reply.reason });
     Ok(())
 }
 

@@ -40,6 +40,8 @@ fn pleach(command: &str, arguments: &[&str]) -> Command {
     pleach.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     // These tests are about what Pleach does, even where the MPI is faster.
     pleach.env("PLEACH_MPI_CHOICE", "pleach");
+    // And about nodes, where there are any, even where the hosts alone are faster.
+    pleach.env("PLEACH_ALGORITHM", "aggregation");
     // The library that was built with this test.
     let test = std::env::current_exe().expect("this test");
     pleach.env("PLEACH_MPI_LIBRARY", test.parent().expect("a folder"));

@@ -25,8 +25,11 @@ fn as_a_rank() {
     println!("why {}", world.explain(16, Operator::Sum));
 }
 
+/// Ranks that use nodes even where the hosts alone are faster.
 fn as_ranks(arguments: &[&str]) -> Command {
-    super::as_ranks("nodes::as_a_rank", arguments)
+    let mut command = super::as_ranks("nodes::as_a_rank", arguments);
+    command.env("PLEACH_ALGORITHM", "aggregation");
+    command
 }
 
 /// What ranks print at the end: operations through nodes, and corrupted packets.
@@ -183,7 +186,8 @@ mod between_hosts {
         let program = env!("CARGO_BIN_EXE_pleach");
         let rank = format!("exec {program} bench-rank --batches 1 --seconds 0.01 allreduce:8");
         let script = format!("if [ $PLEACH_RANK = 2 ]; then {at_last_host}; fi; {rank}");
-        let ended = output(&["-n", "3", "--hosts", "netns", "--nodes", "1", "--", "sh", "-c", &script]);
+        let hosts = ["-n", "3", "--hosts", "netns", "--nodes", "1", "--algorithm", "aggregation"];
+        let ended = output(&[&hosts[..], &["--", "sh", "-c", &script]].concat());
         assert!(ended.status.success(), "{}", text(&ended.stderr));
         let said = text(&ended.stdout);
         said.lines().find_map(|line| line.strip_prefix("note ")).expect("it prints an explanation").to_owned()

@@ -152,6 +152,7 @@ impl TestCluster {
             operand_order: OperandOrder::Any,
             aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoManager),
             transport: TransportClass::Datagrams,
+            measured: None,
             preferred: None,
         };
         let method = if self.nodes.is_empty() { choose_method(&situation).method } else { self.method };

@@ -91,6 +91,10 @@ impl DemoPhase {
         let fabric = (self.route != DemoRoute::HostAlgorithms).then(|| LocalFabric::start(&plan));
         let fabric = fabric.transpose().context("could not start aggregation nodes")?;
         let mut variables = fabric.as_ref().map(LocalFabric::variables).unwrap_or_default();
+        if fabric.is_some() {
+            // The phase shows the nodes, also on machines where hosts alone are faster.
+            variables.push(("PLEACH_ALGORITHM", "aggregation".to_owned()));
+        }
         variables.extend(faults.map(|path| (fault_file::VARIABLE, path.display().to_string())));
         let ranks = RankLauncher::new("demo", RANKS, RankHosts::Emulated { per_host: PER_HOST })?
             .without_settings()

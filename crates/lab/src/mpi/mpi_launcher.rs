@@ -17,12 +17,14 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 pub type EnvironmentVariable = (&'static str, OsString);
 
 /// Variables of the user that are forwarded to ranks on all hosts.
-const FORWARDED_VARIABLES: [&str; 11] = [
+const FORWARDED_VARIABLES: [&str; 13] = [
     "PLEACH_MPI",
     "PLEACH_MPI_CHOICE",
     "PLEACH_MPI_MAX_BYTES",
     "PLEACH_MPI_LARGEST", // Deprecated name of the former.
     "PLEACH_MPI_RANKS_PER_HOST",
+    "PLEACH_MPI_REPLAY_BYTES",
+    "PLEACH_ALGORITHM",
     "PLEACH_MANAGER",
     "PLEACH_SECRET",
     "PLEACH_SECRET_FILE",

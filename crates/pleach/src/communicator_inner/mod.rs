@@ -10,7 +10,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use protocol::collective::{AggregationAvailability, AggregationUnavailable, CollectiveOperation, MethodPreferences};
+use protocol::collective::{
+    AggregationAvailability, AggregationUnavailable, CollectiveOperation, MeasuredTimes, MethodPreferences,
+};
 use units::GroupId;
 
 use crate::error::Error;
@@ -18,12 +20,14 @@ use crate::hierarchical_operation::{CollectiveRoute, HierarchicalOperation, Host
 use crate::job_process::JobProcess;
 use crate::statistics::CommunicatorStatistics;
 
-/// What the choice of an inter-host method depends on, beside the operation itself.
-struct SelectionContext {
-    aggregation: AggregationAvailability,
-    preferences: MethodPreferences,
+/// What the choice of an inter-host method depends on, beside the operation itself. The same at all ranks.
+pub(crate) struct SelectionContext {
+    pub aggregation: AggregationAvailability,
+    pub preferences: MethodPreferences,
+    /// Times among the hosts and through the nodes.
+    pub measured: Option<MeasuredTimes>,
     /// Why aggregation nodes are available, or are not.
-    reason: String,
+    pub reason: String,
 }
 
 struct CommunicatorState {
@@ -79,6 +83,7 @@ impl CommunicatorInner {
         let selection = SelectionContext {
             aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoManager),
             preferences: MethodPreferences::default(),
+            measured: None,
             reason: "no manager is configured".to_owned(),
         };
         let state = CommunicatorState {
@@ -116,6 +121,11 @@ impl CommunicatorInner {
         &self.layout.hosts
     }
 
+    /// How many leaders share a CPU, on the machine where most do.
+    pub(crate) fn leaders_per_cpu(&self) -> u32 {
+        self.leaders_per_cpu
+    }
+
     /// True if this rank is the leader of its host.
     pub(crate) fn is_leader(&self) -> bool {
         self.layout.local_rank == 0
@@ -123,6 +133,11 @@ impl CommunicatorInner {
 
     pub(crate) fn statistics(&self) -> CommunicatorStatistics {
         self.state().statistics
+    }
+
+    /// Sets the counters back to what they were: operations of the library itself do not count.
+    pub(crate) fn set_statistics(&self, statistics: CommunicatorStatistics) {
+        self.state().statistics = statistics;
     }
 
     fn state(&self) -> MutexGuard<'_, CommunicatorState> {

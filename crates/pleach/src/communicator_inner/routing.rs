@@ -2,8 +2,7 @@
 
 use hostmem::team::TeamCall;
 use protocol::collective::{
-    AggregationAvailability, CollectiveOperation, InterHostMethod, MethodChoice, MethodPreferences, OperandOrder,
-    SelectionInput, TransportClass, choose_method,
+    CollectiveOperation, InterHostMethod, MethodChoice, OperandOrder, SelectionInput, TransportClass, choose_method,
 };
 use units::Rank;
 
@@ -15,14 +14,9 @@ use crate::hierarchical_operation::{CollectiveRoute, HostRole, barrier_kind, hos
 const MAX_CACHED_ROUTES: usize = 4;
 
 impl CommunicatorInner {
-    /// Sets whether later operations may use an aggregation tree, and why.
-    pub(crate) fn set_aggregation(
-        &self,
-        aggregation: AggregationAvailability,
-        preferences: MethodPreferences,
-        reason: &str,
-    ) {
-        *self.selection() = SelectionContext { aggregation, preferences, reason: reason.to_owned() };
+    /// Sets how the methods of later operations are chosen.
+    pub(crate) fn set_selection(&self, selection: SelectionContext) {
+        *self.selection() = selection;
         self.state().routes.clear();
     }
 
@@ -53,9 +47,9 @@ impl CommunicatorInner {
     }
 
     fn choose(&self, collective: CollectiveOperation, bytes: usize) -> MethodChoice {
-        let (aggregation, preferences) = {
+        let (aggregation, preferences, measured) = {
             let selection = self.selection();
-            (selection.aggregation, selection.preferences)
+            (selection.aggregation, selection.preferences, selection.measured)
         };
         choose_method(&SelectionInput {
             collective,
@@ -66,6 +60,7 @@ impl CommunicatorInner {
             operand_order: OperandOrder::Any,
             aggregation,
             transport: TransportClass::Datagrams,
+            measured,
             preferred: preferences.of(&collective),
         })
     }

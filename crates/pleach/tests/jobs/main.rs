@@ -240,6 +240,7 @@ fn digests_by(
         .with("PLEACH_SHARED_MEMORY", shared_memory)
         .with("PLEACH_RESULTS", results)
         .with("PLEACH_MANAGER", services.manager())
+        .with("PLEACH_ALGORITHM", "aggregation") // Even where the hosts alone are faster.
         .with("PLEACH_TEST_SLOWLY", if kill.is_some() { "yes" } else { "" });
     let children = job.start();
     if let Some(name) = kill {

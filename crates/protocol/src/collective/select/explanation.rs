@@ -57,14 +57,17 @@ impl fmt::Display for ChoiceReason {
             Self::TreeBreaksRankOrder => f.write_str("aggregation nodes do not fold in rank order"),
             Self::AggregationPreferred { estimate_ns, point_to_point_ns } => {
                 let (estimate, hosts) = (micros(estimate_ns), micros(point_to_point_ns));
-                write!(f, "estimated at {estimate:.1} us, point-to-point at {hosts:.1} us")?;
-                if estimate_ns > point_to_point_ns {
-                    f.write_str(" on idle hosts; aggregation costs a host only one message in each direction")?;
-                }
-                Ok(())
+                write!(f, "estimated at {estimate:.1} us, point-to-point at {hosts:.1} us")
+            }
+            Self::Measured { bytes, aggregation_ns, point_to_point_ns } => {
+                let (nodes, hosts) = (micros(aggregation_ns), micros(point_to_point_ns));
+                write!(
+                    f,
+                    "measured for an allreduce of {bytes} bytes: aggregation nodes {nodes:.1} us, hosts {hosts:.1} us"
+                )
             }
             Self::PointToPointFaster { aggregation_ns } => {
-                write!(f, "aggregation nodes would be the bottleneck, at {:.1} us", micros(aggregation_ns))
+                write!(f, "aggregation nodes would take {:.1} us", micros(aggregation_ns))
             }
             Self::MulticastFaster { estimate_ns } => {
                 write!(f, "one packet reaches all hosts, estimated at {:.1} us", micros(estimate_ns))

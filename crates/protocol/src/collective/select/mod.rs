@@ -1,31 +1,29 @@
 //! Selects the method of a collective, with reasons: a pure function of values that all ranks share (P-58).
 //!
 //! In: a [`SelectionInput`]. Out: a [`MethodChoice`] with its reasons. All ranks must reach the same choice without
-//! communication, so nothing is measured and all arithmetic is in integers. Times are estimates from the costs of a
-//! transport class (`cost_model`): good enough to find where one algorithm overtakes another, but not forecasts.
+//! communication, so all arithmetic is in integers. Times are estimates from the costs of a transport class (`cost_model`):
+//! good enough to find where one algorithm overtakes another, but not forecasts. Whether aggregation nodes are faster than
+//! the hosts depends on the machines, so that is measured when a communicator forms, and agreed (`measured_times`).
 
 mod cost_model;
 mod explanation;
+mod measured_times;
 mod preference;
 #[cfg(test)]
 mod tests;
 
+use reduce::{ElementType, Operator, ReductionKind};
+
 use super::{CollectiveAlgorithm, CollectiveOperation};
 pub use cost_model::{TransportClass, TransportCosts};
+use measured_times::EstimateCorrection;
+pub use measured_times::{MEASURED_BYTES, MeasuredTimes, MethodTimes};
 pub use preference::{MethodPreferences, MethodPreferencesError, PreferredMethod};
 
-/// For short vectors, aggregation is chosen unless point-to-point algorithms are estimated to be this many times
-/// faster. With aggregation a host handles one message in each direction instead of some in every round, and waits
-/// for a late host once instead of in every round. The estimates assume idle hosts and ignore both. This does not
-/// apply to broadcasts, where most hosts only receive and none waits for late ones.
-const AGGREGATION_ADVANTAGE: u64 = 4;
 /// Where ranks share processors, point-to-point algorithms are faster for broadcasts up to this length: a root that
 /// runs ahead lets the others receive many messages in one wake-up, while a multicasting root is at most a window
 /// ahead (docs/decisions/0012).
 const OVERSUBSCRIBED_BYTES: u32 = 1 << 10;
-/// The transfer of bytes dominates longer vectors, and the estimates apply unchanged.
-const SHORT_BYTES: u32 = 16 << 10;
-
 /// What all ranks know about an operation before it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SelectionInput {
@@ -46,6 +44,8 @@ pub struct SelectionInput {
     pub aggregation: AggregationAvailability,
     /// The transport between hosts.
     pub transport: TransportClass,
+    /// Times measured in this group.
+    pub measured: Option<MeasuredTimes>,
     /// The user's preference for this collective.
     pub preferred: Option<PreferredMethod>,
 }
@@ -130,6 +130,12 @@ pub enum InterHostMethod {
     PointToPoint(CollectiveAlgorithm),
 }
 
+/// The reduction of the measured allreduces.
+pub const MEASURED_KIND: ReductionKind = match ReductionKind::new(ElementType::U64, Operator::Max) {
+    Ok(kind) => kind,
+    Err(_) => unreachable!(),
+};
+
 /// Vectors of at least this many bytes are streamed among hosts (P-90): shorter ones fit a few packets, and whole messages of them need
 /// fewer acknowledgements and, in an allreduce, fewer rounds.
 const MIN_STREAMED_BYTES: u32 = 16 << 10;
@@ -172,14 +178,23 @@ pub enum ChoiceReason {
     },
     /// Nodes fold in tree order, and the operator needs rank order.
     TreeBreaksRankOrder,
-    /// Aggregation is faster, or so close that the lower load on the hosts decides.
+    /// What was measured when the group formed; the estimates follow it.
+    Measured {
+        /// Length of the vector that was measured.
+        bytes: u32,
+        /// Through the aggregation nodes.
+        aggregation_ns: u64,
+        /// Among the hosts.
+        point_to_point_ns: u64,
+    },
+    /// Aggregation is faster.
     AggregationPreferred {
         /// Estimate for aggregation.
         estimate_ns: u64,
         /// Estimate for the best point-to-point algorithm.
         point_to_point_ns: u64,
     },
-    /// Nodes receive their children's vectors one after the other, which would take longer.
+    /// The way through the nodes takes longer.
     PointToPointFaster {
         /// Estimate for aggregation.
         aggregation_ns: u64,
@@ -232,11 +247,16 @@ pub fn choose_method(input: &SelectionInput) -> MethodChoice {
         }
     }
     let ranking = rank_algorithms(input, participant_count);
+    let correction = Corrections::of(input, participant_count);
+    let ranking: Vec<_> = ranking
+        .into_iter()
+        .map(|(algorithm, ns)| (algorithm, correction.as_ref().map_or(ns, |found| found.point_to_point.apply(ns))))
+        .collect();
     let (best, best_ns) = ranking[0];
     let requests_hosts = input.preferred == Some(PreferredMethod::Hosts);
     let method = if !requests_hosts && multicast_is_better(input, best_ns, &mut reasons) {
         InterHostMethod::Multicast
-    } else if !requests_hosts && aggregation_is_better(input, best_ns, &mut reasons) {
+    } else if !requests_hosts && aggregation_is_better(input, best_ns, correction.as_ref(), &mut reasons) {
         InterHostMethod::Aggregation
     } else {
         if input.operand_order == OperandOrder::TreeOrder && best.is_ordered() {
@@ -310,7 +330,12 @@ fn multicast_is_better(input: &SelectionInput, point_to_point_ns: u64, reasons: 
     is_better
 }
 
-fn aggregation_is_better(input: &SelectionInput, point_to_point_ns: u64, reasons: &mut Vec<ChoiceReason>) -> bool {
+fn aggregation_is_better(
+    input: &SelectionInput,
+    point_to_point_ns: u64,
+    corrections: Option<&Corrections>,
+    reasons: &mut Vec<ChoiceReason>,
+) -> bool {
     let offer = match input.aggregation {
         AggregationAvailability::Unavailable(why) => {
             reasons.push(ChoiceReason::NoAggregation(why));
@@ -326,16 +351,54 @@ fn aggregation_is_better(input: &SelectionInput, point_to_point_ns: u64, reasons
         reasons.push(ChoiceReason::TreeBreaksRankOrder);
         return false;
     }
-    let costs = input.transport.costs();
-    let estimate_ns = costs.aggregation_ns(&offer, input.bytes);
-    let estimate_ns = costs.oversubscribed_ns(estimate_ns, 2, input.ranks_per_processor); // One up, one down.
-    let gathers = !matches!(input.collective, CollectiveOperation::Broadcast { .. });
-    let advantage = if gathers && input.bytes <= SHORT_BYTES { AGGREGATION_ADVANTAGE } else { 1 };
-    let is_better = estimate_ns <= point_to_point_ns.saturating_mul(advantage);
+    let mut estimate_ns = aggregation_ns(input, &offer);
+    if let Some(Corrections { bytes, point_to_point, aggregation }) = corrections {
+        estimate_ns = aggregation.apply(estimate_ns);
+        let (aggregation_ns, point_to_point_ns) = (aggregation.measured_ns, point_to_point.measured_ns);
+        reasons.push(ChoiceReason::Measured { bytes: *bytes, aggregation_ns, point_to_point_ns });
+    }
+    let is_better = estimate_ns <= point_to_point_ns;
     reasons.push(if is_better {
         ChoiceReason::AggregationPreferred { estimate_ns, point_to_point_ns }
     } else {
         ChoiceReason::PointToPointFaster { aggregation_ns: estimate_ns }
     });
     is_better
+}
+
+/// Estimate for aggregation, not corrected.
+fn aggregation_ns(input: &SelectionInput, offer: &AggregationOffer) -> u64 {
+    let costs = input.transport.costs();
+    // One message up, one down.
+    costs.oversubscribed_ns(costs.aggregation_ns(offer, input.bytes), 2, input.ranks_per_processor)
+}
+
+/// What the measurements say about the estimates for vectors of about this length.
+struct Corrections {
+    /// The length that was measured.
+    bytes: u32,
+    point_to_point: EstimateCorrection,
+    aggregation: EstimateCorrection,
+}
+
+impl Corrections {
+    /// None if nothing was measured that resembles the operation: in a broadcast most hosts only receive, and the bytes
+    /// themselves take most of the time of a long vector.
+    fn of(input: &SelectionInput, participant_count: u32) -> Option<Self> {
+        let AggregationAvailability::Offered(offer) = input.aggregation else { return None };
+        let is_broadcast = matches!(input.collective, CollectiveOperation::Broadcast { .. });
+        let measured = input.measured.filter(|_| !is_broadcast && input.bytes < MIN_STREAMED_BYTES)?;
+        let index = measured_times::nearest_measurement(input.bytes);
+        let bytes = MEASURED_BYTES[index];
+        let probe =
+            SelectionInput { collective: CollectiveOperation::AllReduce { kind: MEASURED_KIND }, bytes, ..*input };
+        let (_, point_to_point_ns) = rank_algorithms(&probe, participant_count)[0];
+        let correction =
+            |times: MethodTimes, estimate_ns| EstimateCorrection { measured_ns: times.ns[index], estimate_ns };
+        Some(Self {
+            bytes,
+            point_to_point: correction(measured.point_to_point, point_to_point_ns),
+            aggregation: correction(measured.aggregation, aggregation_ns(&probe, &offer)),
+        })
+    }
 }

@@ -90,6 +90,12 @@ impl fmt::Display for MethodPreferencesError {
 impl std::error::Error for MethodPreferencesError {}
 
 impl MethodPreferences {
+    /// The same method for every collective.
+    pub const fn for_all(method: PreferredMethod) -> Self {
+        let wanted = Some(method);
+        Self { barrier: wanted, broadcast: wanted, reduce: wanted, all_reduce: wanted }
+    }
+
     /// The preferred method of a collective.
     pub const fn of(&self, collective: &CollectiveOperation) -> Option<PreferredMethod> {
         match collective {

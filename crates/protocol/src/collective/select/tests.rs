@@ -40,6 +40,7 @@ fn input() -> SelectionInput {
         operand_order: OperandOrder::Any,
         aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoManager),
         transport: TransportClass::Datagrams,
+        measured: None,
         preferred: None,
     }
 }
@@ -119,7 +120,6 @@ fn preferences_apply_where_they_are_available() {
         SelectionInput { collective: CollectiveOperation::Barrier, bytes: 0, aggregation: with_multicast, ..input() };
     let prefer =
         |preferred, input: SelectionInput| choose_method(&SelectionInput { preferred: Some(preferred), ..input });
-    assert_eq!(choose_method(&barrier).method, InterHostMethod::Aggregation);
     let short = |ranks_per_processor: u32| {
         choose_method(&SelectionInput { collective: COLLECTIVES[1], bytes: 8, ranks_per_processor, ..barrier })
     };
@@ -171,8 +171,49 @@ fn choices_explain_themselves() {
             ..input()
         }),
         explain(SelectionInput { collective: CollectiveOperation::Barrier, bytes: 0, ..input() }),
+        explain(SelectionInput { measured: Some(measured(20_000, 30_000)), ..offered }),
+        explain(SelectionInput { measured: Some(measured(30_000, 20_000)), ..offered }),
     ];
     insta::assert_snapshot!(sentences.join("\n"));
+}
+
+/// An allreduce of 8 bytes took so long through the nodes and among the hosts, one of 4 KiB twice as long.
+fn measured(aggregation_ns: u64, point_to_point_ns: u64) -> MeasuredTimes {
+    let times = |ns: u64| MethodTimes { ns: [ns, 2 * ns] };
+    MeasuredTimes { point_to_point: times(point_to_point_ns), aggregation: times(aggregation_ns) }
+}
+
+#[test]
+fn what_was_measured_decides_between_nodes_and_hosts() {
+    let offered = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..input() };
+    for collective in [COLLECTIVES[0], COLLECTIVES[3]] {
+        for bytes in [0, 8, 100, 1000, 4 << 10] {
+            let choose = |measured| {
+                choose_method(&SelectionInput { collective, bytes, size: 16, measured: Some(measured), ..offered })
+                    .method
+            };
+            assert_eq!(choose(measured(20_000, 40_000)), InterHostMethod::Aggregation, "{collective} {bytes}");
+            assert!(
+                matches!(choose(measured(80_000, 20_000)), InterHostMethod::PointToPoint(_)),
+                "{collective} {bytes}"
+            );
+        }
+    }
+    // Times that nobody can have measured do not make it panic.
+    let absurd = SelectionInput { measured: Some(measured(u64::MAX / 2, 0)), ..offered };
+    assert!(matches!(choose_method(&absurd).method, InterHostMethod::PointToPoint(_)));
+}
+
+#[test]
+fn broadcasts_and_long_vectors_follow_the_estimates() {
+    let offered = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..input() };
+    let measured = Some(measured(1, 1_000_000));
+    for input in [
+        SelectionInput { collective: COLLECTIVES[1], ..offered },
+        SelectionInput { bytes: MIN_STREAMED_BYTES, ..offered },
+    ] {
+        assert_eq!(choose_method(&SelectionInput { measured, ..input }), choose_method(&input));
+    }
 }
 
 #[test]
@@ -199,7 +240,13 @@ fn operators_that_do_not_commute_never_use_the_ring_or_the_nodes() {
 fn aggregation_never_exceeds_the_reservation() {
     let offer = AggregationOffer { max_bytes: 1000, ..TWO_LEVELS };
     let choice = |bytes| {
-        choose_method(&SelectionInput { bytes, aggregation: AggregationAvailability::Offered(offer), ..input() })
+        let measured = Some(measured(10_000, 30_000));
+        choose_method(&SelectionInput {
+            bytes,
+            aggregation: AggregationAvailability::Offered(offer),
+            measured,
+            ..input()
+        })
     };
     assert_eq!(choice(1000).method, InterHostMethod::Aggregation);
     assert_ne!(choice(1004).method, InterHostMethod::Aggregation);
@@ -221,7 +268,7 @@ fn inputs() -> impl Strategy<Value = SelectionInput> {
     (collective, bytes, size, 0..70_u32, any::<u32>(), operand_order, aggregation, transport).prop_map(
         |(collective, bytes, size, ranks_per_host, ranks_per_processor, operand_order, aggregation, transport)| {
             let bytes = if collective == CollectiveOperation::Barrier { 0 } else { bytes / 4 * 4 };
-            let preferred = None;
+            let (measured, preferred) = (None, None);
             SelectionInput {
                 collective,
                 bytes,
@@ -231,6 +278,7 @@ fn inputs() -> impl Strategy<Value = SelectionInput> {
                 operand_order,
                 aggregation,
                 transport,
+                measured,
                 preferred,
             }
         },

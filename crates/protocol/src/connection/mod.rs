@@ -144,6 +144,7 @@ impl<M: Clone> Connection<M> {
         self.note_arrival(now, arrival, follow, out);
         let path = self.current_path();
         let before = self.sender.first_unacknowledged();
+        let mut moved = false;
         match frame {
             Frame::Ack { psn } => self.sender.handle_ack(&self.policy, now, *psn, &mut on_path(path, out)),
             Frame::Nak { expected } => self.sender.handle_nak(&self.policy, now, *expected, &mut on_path(path, out)),
@@ -160,7 +161,7 @@ impl<M: Clone> Connection<M> {
             }
             Frame::ProbeReply { token } => {
                 if let Some(paths) = &mut self.paths {
-                    paths.handle_probe_reply(now, arrival.path, *token, arrival.migration);
+                    moved = paths.handle_probe_reply(now, arrival.path, *token, arrival.migration);
                 }
             }
             Frame::FatalNak { psn, .. } => self.sender.handle_fatal_nak(&self.policy, now, *psn),
@@ -169,7 +170,10 @@ impl<M: Clone> Connection<M> {
         if self.sender.first_unacknowledged() != before
             && let Some(paths) = &mut self.paths
         {
-            paths.note_acknowledged(now, arrival.path);
+            moved |= paths.note_acknowledged(now, arrival.path);
+        }
+        if moved {
+            self.change_path(now, out);
         }
     }
 

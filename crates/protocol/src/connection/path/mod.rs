@@ -192,7 +192,8 @@ impl Paths {
         self.push_event(PathEvent::Migrated { from, to, cause });
     }
 
-    /// The current path failed. True if there was another one.
+    /// The current path failed. True if traffic moved. If every other path is dead too, traffic stays: a silence may be the peer's, and
+    /// to go back to a path that was left costs a timeout each time (P-25).
     pub(super) fn fail_over(&mut self, now: Time, cause: MigrationCause) -> bool {
         let failed = self.current;
         let is_new = self.monitors[failed.index()].fail(now, &self.policy);
@@ -200,7 +201,11 @@ impl Paths {
         if is_new {
             self.push_event(PathEvent::Lost(failed));
         }
-        let Some(next) = self.best_other() else {
+        let Some(next) = self.best_other(cause) else {
+            for other in self.others() {
+                self.monitors[other.index()].probe_again(now);
+                self.update_due(other);
+            }
             if is_new {
                 self.push_event(PathEvent::MigrationFailed(failed));
             }
@@ -210,14 +215,19 @@ impl Paths {
         true
     }
 
-    /// The armed alternate, or else the healthiest path; among equals, the one that failed longest ago.
-    fn best_other(&self) -> Option<PathId> {
+    /// The armed alternate, or else the healthiest path; among equals, the one that failed longest ago. A dead one only if the current path
+    /// is down: then nothing can be lost.
+    fn best_other(&self, cause: MigrationCause) -> Option<PathId> {
         if let (PathState::Armed, Some(path)) = (self.state, self.alternate)
             && self.monitors[path.index()].is_usable()
         {
             return Some(path);
         }
-        let usable = self.others().filter(|path| self.monitors[path.index()].is_usable());
+        let may_be_dead = cause == MigrationCause::Down;
+        let usable = self.others().filter(|path| {
+            let monitor = &self.monitors[path.index()];
+            monitor.is_usable() && (may_be_dead || monitor.health() != PathHealth::Dead)
+        });
         usable.min_by_key(|path| (self.monitors[path.index()].preference(), *path))
     }
 
@@ -244,17 +254,17 @@ impl Paths {
         false
     }
 
-    /// The peer acknowledged new frames over this path: it works in both directions (P-15).
-    pub(super) fn note_acknowledged(&mut self, now: Time, path: PathId) {
-        let Some(monitor) = self.monitors.get(path.index()) else { return };
+    /// The peer acknowledged new frames over this path: it works in both directions (P-15). True if traffic moved to it.
+    pub(super) fn note_acknowledged(&mut self, now: Time, path: PathId) -> bool {
+        let Some(monitor) = self.monitors.get(path.index()) else { return false };
         // The packet was in flight before the path went down.
         if !monitor.is_usable() {
-            return;
+            return false;
         }
         // The common case: nothing changes.
         if path == self.current && self.confirmed && monitor.is_recently_confirmed(now, &self.policy) {
             self.suspected = false;
-            return;
+            return false;
         }
         if path == self.current && !self.confirmed {
             // P-23: the peer may have had the retransmitted frames already, so nothing told it that traffic moved. The probe will.
@@ -262,9 +272,9 @@ impl Paths {
             if self.monitors[path.index()].mark_alive(now) {
                 self.push_event(PathEvent::Recovered(path));
             }
-            return;
+            return false;
         }
-        self.note_reply(now, path);
+        self.note_reply(now, path)
     }
 
     /// A new request arrived over a path: its sender would notice if our replies did not arrive.
@@ -275,7 +285,8 @@ impl Paths {
         }
     }
 
-    fn note_reply(&mut self, now: Time, path: PathId) {
+    /// A path works in both directions. True if traffic moved to it, because the current path is dead (P-25).
+    fn note_reply(&mut self, now: Time, path: PathId) -> bool {
         self.confirmed |= path == self.current;
         self.suspected &= path != self.current;
         if self.monitors[path.index()].confirm(now, &self.policy) {
@@ -287,7 +298,12 @@ impl Paths {
         {
             let _ = self.load(now, path);
         }
+        if path != self.current && self.health(self.current) == Some(PathHealth::Dead) {
+            self.move_to(now, path, MigrationCause::Timeout);
+            return true;
+        }
         self.load_best(now);
+        false
     }
 
     /// A packet arrived over a path and was unusable. True if traffic moved because of it.
@@ -371,16 +387,19 @@ impl Paths {
         }
     }
 
-    /// A reply to a probe of this end.
-    pub(super) fn handle_probe_reply(&mut self, now: Time, path: PathId, token: u64, bit: MigrationBit) {
+    /// A reply to a probe of this end. True if traffic moved to that path.
+    pub(super) fn handle_probe_reply(&mut self, now: Time, path: PathId, token: u64, bit: MigrationBit) -> bool {
         if self.monitors.get(path.index()).is_none_or(|monitor| !monitor.awaits_reply(token)) {
-            return;
+            return false;
         }
-        self.note_reply(now, path);
+        if self.note_reply(now, path) {
+            return true;
+        }
         if self.alternate == Some(path) && bit == MigrationBit::Loaded && self.state == PathState::Rearm {
             self.transition(PathTransition::Agree).expect("an alternate is loaded");
             self.push_event(PathEvent::Armed(path));
         }
+        false
     }
 
     /// The state of a path changed: something may be due earlier.

@@ -1,10 +1,12 @@
-//! Packets as other implementations read them: tshark dissects ours, and scapy rebuilds them from its own parse.
+//! Packets as other implementations read them: tshark dissects ours, and scapy rebuilds them from its own parse. What is not RoCEv2
+//! is read by the project's own dissector (contrib/pleach.lua).
 //!
 //! Other tests check the codecs against themselves; agreement with programs that share no code with them shows that encoder and
 //! decoder do not have the same defect. Needs the Debian packages `tshark` and `python3-scapy`; xtask's list of packages refers
 //! to these tests by name.
 
 mod capture;
+mod dissector;
 mod expectation;
 mod live;
 mod samples;

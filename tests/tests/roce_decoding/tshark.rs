@@ -40,20 +40,42 @@ const FIELDS: &[&str] = &[
 
 /// Writes the packets to a capture file of this name and runs tshark on it.
 pub(crate) fn read(name: &str, packets: &[Vec<u8>]) -> Vec<Row> {
+    let columns: Vec<&str> = WARNING_FIELDS.iter().chain(FIELDS).copied().collect();
+    // Both checksums are verified, which is not the default.
+    let mut options: Vec<String> =
+        ["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"].map(str::to_owned).to_vec();
+    for protocol in heuristic_protocols() {
+        options.extend(["--disable-protocol".to_owned(), protocol]);
+    }
+    run(name, packets, &options, &columns).into_iter().map(Row).collect()
+}
+
+/// The same with the project's dissector: the columns of each packet, warnings included.
+pub(crate) fn read_with_dissector(
+    name: &str,
+    packets: &[Vec<u8>],
+    columns: &[&'static str],
+) -> Vec<BTreeMap<&'static str, String>> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/pleach.lua");
+    let options = ["-X".to_owned(), format!("lua_script:{}", script.display())];
+    run(name, packets, &options, &[WARNING_FIELDS, columns].concat())
+}
+
+fn run(
+    name: &str,
+    packets: &[Vec<u8>],
+    options: &[String],
+    columns: &[&'static str],
+) -> Vec<BTreeMap<&'static str, String>> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let file = folder.join(format!("roce_decoding_{name}.pcap"));
     std::fs::write(&file, capture_file(packets)).expect("the target folder is writable");
     let mut tshark = Command::new("tshark");
-    // tshark lists immediate data and unknown bytes twice, as a header and as its content; the last occurrence is complete.
-    // No user preferences; both checksums are verified, which is not the default.
-    tshark.env("WIRESHARK_CONFIG_DIR", folder).args(["-n", "-o", "ip.check_checksum:TRUE"]);
-    tshark.args(["-o", "udp.check_checksum:TRUE", "-T", "fields", "-E", "separator=|", "-E", "occurrence=l", "-r"]);
-    tshark.arg(&file);
-    for protocol in heuristic_protocols() {
-        tshark.args(["--disable-protocol", &protocol]);
-    }
-    let columns: Vec<&str> = WARNING_FIELDS.iter().chain(FIELDS).copied().collect();
-    for column in &columns {
+    // No user preferences. tshark lists immediate data and unknown bytes twice, as a header and as its content; the last occurrence
+    // is complete.
+    tshark.env("WIRESHARK_CONFIG_DIR", folder).arg("-n").args(options);
+    tshark.args(["-T", "fields", "-E", "separator=|", "-E", "occurrence=l", "-r"]).arg(&file);
+    for column in columns {
         tshark.args(["-e", column]);
     }
     let output = tshark.output().expect("tshark runs (Debian package tshark)");
@@ -63,7 +85,7 @@ pub(crate) fn read(name: &str, packets: &[Vec<u8>]) -> Vec<Row> {
         let cells: Vec<&str> = line.split('|').collect();
         assert_eq!(cells.len(), columns.len(), "{line}");
         let filled = columns.iter().copied().zip(cells).filter(|(_, cell)| !cell.is_empty());
-        Row(filled.map(|(column, cell)| (column, cell.to_owned())).collect())
+        filled.map(|(column, cell)| (column, cell.to_owned())).collect()
     };
     text.lines().map(row).collect()
 }

@@ -306,7 +306,9 @@ fn hpcc_verifies_its_results_under_open_mpi() {
     let end = Job::new(OPEN_MPI, std::path::Path::new("hpcc"), 2).in_folder_with("hpccinf.txt").run();
     let output = std::fs::read_to_string(end.folder.join("hpccoutf.txt")).expect("what it wrote");
     assert!(output.contains("Success=1") && output.contains("MPIRandomAccess_Errors=0"), "{output}");
-    assert!(!output.contains("FAILED") && output.matches("PASSED").count() >= 11, "{output}");
+    // Five matrix transpositions, which print a second line unless they took no measurable processor time, and Linpack.
+    let passed = |what: &str| output.lines().filter(|line| line.contains(what) && line.contains("PASSED")).count();
+    assert!(!output.contains("FAILED") && passed("WALL") == 5 && passed("||Ax-b||") == 1, "{output}");
     assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 0, "{}", end.report);
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), Error
         reply = ask_for_all(communicator, DistributionSpec::Edges)?;
         reply.reason += ", multicast does not reach all hosts";
     }
-    let preferences = reply.algorithms.parse().map_err(Error::internal)?;
+    let preferences: MethodPreferences = reply.algorithms.parse().map_err(Error::internal)?;
     let aggregation = match &reply.group {
         None => AggregationAvailability::Unavailable(reply.no_tree.into()),
         Some(group) => AggregationAvailability::Offered(AggregationOffer {
@@ -101,8 +101,10 @@ pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), Error
         }),
     };
     let measured = match aggregation {
-        AggregationAvailability::Offered(_) => Some(method_trial::measure(communicator, aggregation)?),
-        AggregationAvailability::Unavailable(_) => None,
+        AggregationAvailability::Offered(_) if !preferences.covers_reductions() => {
+            Some(method_trial::measure(communicator, aggregation)?)
+        }
+        _ => None,
     };
     communicator.set_selection(SelectionContext { aggregation, preferences, measured, reason: reply.reason });
     Ok(())

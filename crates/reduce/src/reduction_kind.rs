@@ -20,6 +20,11 @@ pub struct ReductionKind {
 }
 
 impl ReductionKind {
+    /// True if the bits of a result depend on the order of its operands: sums and products that are rounded.
+    pub const fn depends_on_order(&self) -> bool {
+        self.element.is_float() && matches!(self.operator, Operator::Sum | Operator::Prod)
+    }
+
     /// Rejects invalid combinations: bitwise operators on floats, and anything but sums of exact sums.
     pub const fn new(element: ElementType, operator: Operator) -> Result<Self, ReductionKindError> {
         if element.is_float() && operator.is_bitwise() {

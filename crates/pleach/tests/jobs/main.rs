@@ -244,7 +244,8 @@ fn digests_by(
         .with("PLEACH_TEST_SLOWLY", if kill.is_some() { "yes" } else { "" });
     let children = job.start();
     if let Some(name) = kill {
-        services.wait_until_reduced(100); // In the middle of the job, however slow the machine is.
+        // In the middle of the job, however slow the machine is, and after the trials when the communicator formed.
+        services.wait_until_reduced(600);
         services.kill(name);
     }
     let digests: Vec<u64> = children

@@ -374,10 +374,12 @@ impl<M: Clone> Connection<M> {
         if self.acknowledge_at <= now {
             self.acknowledge(path, out);
         }
+        let before = self.sender.timeouts();
         let timeouts = self.sender.handle_timeout(&self.policy, now, &mut on_path(path, out))?;
         let Some(paths) = &mut self.paths else { return Ok(()) };
         let mut probes = Vec::new();
-        let silent = timeouts >= self.policy.path_retries && paths.fail_over(now, MigrationCause::Timeout);
+        let has_timed_out = timeouts > before && timeouts >= self.policy.path_retries;
+        let silent = has_timed_out && paths.fail_over(now, MigrationCause::Timeout);
         let activity = if self.sender.outstanding() > 0 { PathActivity::Outstanding } else { PathActivity::Idle };
         let moved = paths.handle_timeout(now, activity, &mut |probe| probes.push(probe));
         for ProbeRequest { path, migration, token } in probes {

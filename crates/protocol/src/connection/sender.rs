@@ -431,6 +431,11 @@ impl<M: Clone> Sender<M> {
         timeout.times(1 << (self.timeouts + other_paths).min(6))
     }
 
+    /// The number of timeouts in a row on this path.
+    pub(super) fn timeouts(&self) -> u8 {
+        self.timeouts
+    }
+
     /// Retransmits overdue frames. Returns the number of timeouts in a row on this path.
     pub(super) fn handle_timeout(
         &mut self,

@@ -3,7 +3,8 @@
 //! In: a [`SelectionInput`]. Out: a [`MethodChoice`] with its reasons. All ranks must reach the same choice without
 //! communication, so all arithmetic is in integers. Times are estimates from the costs of a transport class (`cost_model`):
 //! good enough to find where one algorithm overtakes another, but not forecasts. Whether aggregation nodes are faster than
-//! the hosts depends on the machines, so that is measured when a communicator forms, and agreed (`measured_times`).
+//! the hosts depends on the machines, so that is measured when a communicator forms, and agreed (`measured_times`). It
+//! decides where the order of operands does not matter; rounded sums follow the estimates, which are the same in every run.
 
 mod cost_model;
 mod explanation;
@@ -24,6 +25,7 @@ pub use preference::{MethodPreferences, MethodPreferencesError, PreferredMethod}
 /// runs ahead lets the others receive many messages in one wake-up, while a multicasting root is at most a window
 /// ahead (docs/decisions/0012).
 const OVERSUBSCRIBED_BYTES: u32 = 1 << 10;
+
 /// What all ranks know about an operation before it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SelectionInput {
@@ -383,11 +385,15 @@ struct Corrections {
 
 impl Corrections {
     /// None if nothing was measured that resembles the operation: in a broadcast most hosts only receive, and the bytes
-    /// themselves take most of the time of a long vector.
+    /// themselves take most of the time of a long vector. None either where the order of operands matters: nodes and hosts
+    /// fold in different orders, and a sum must have the same bits in every run, however long a trial took (P-56).
     fn of(input: &SelectionInput, participant_count: u32) -> Option<Self> {
         let AggregationAvailability::Offered(offer) = input.aggregation else { return None };
-        let is_broadcast = matches!(input.collective, CollectiveOperation::Broadcast { .. });
-        let measured = input.measured.filter(|_| !is_broadcast && input.bytes < MIN_STREAMED_BYTES)?;
+        let may_choose = match input.collective {
+            CollectiveOperation::Broadcast { .. } => false,
+            other => other.kind().is_none_or(|kind| !kind.depends_on_order()),
+        };
+        let measured = input.measured.filter(|_| may_choose && input.bytes < MIN_STREAMED_BYTES)?;
         let index = measured_times::nearest_measurement(input.bytes);
         let bytes = MEASURED_BYTES[index];
         let probe =

@@ -96,6 +96,11 @@ impl MethodPreferences {
         Self { barrier: wanted, broadcast: wanted, reduce: wanted, all_reduce: wanted }
     }
 
+    /// True if nothing is left to choose for barriers and reductions.
+    pub const fn covers_reductions(&self) -> bool {
+        self.barrier.is_some() && self.reduce.is_some() && self.all_reduce.is_some()
+    }
+
     /// The preferred method of a collective.
     pub const fn of(&self, collective: &CollectiveOperation) -> Option<PreferredMethod> {
         match collective {

@@ -13,6 +13,12 @@ const SUM: ReductionKind = match ReductionKind::new(ElementType::F32, Operator::
     Ok(kind) => kind,
     Err(_) => unreachable!(),
 };
+const INTEGER_SUM: CollectiveOperation = CollectiveOperation::AllReduce {
+    kind: match ReductionKind::new(ElementType::I64, Operator::Sum) {
+        Ok(kind) => kind,
+        Err(_) => unreachable!(),
+    },
+};
 const COLLECTIVES: [CollectiveOperation; 4] = [
     CollectiveOperation::Barrier,
     CollectiveOperation::Broadcast { root: Rank(0) },
@@ -171,8 +177,8 @@ fn choices_explain_themselves() {
             ..input()
         }),
         explain(SelectionInput { collective: CollectiveOperation::Barrier, bytes: 0, ..input() }),
-        explain(SelectionInput { measured: Some(measured(20_000, 30_000)), ..offered }),
-        explain(SelectionInput { measured: Some(measured(30_000, 20_000)), ..offered }),
+        explain(SelectionInput { collective: INTEGER_SUM, measured: Some(measured(20_000, 30_000)), ..offered }),
+        explain(SelectionInput { collective: INTEGER_SUM, measured: Some(measured(30_000, 20_000)), ..offered }),
     ];
     insta::assert_snapshot!(sentences.join("\n"));
 }
@@ -186,7 +192,7 @@ fn measured(aggregation_ns: u64, point_to_point_ns: u64) -> MeasuredTimes {
 #[test]
 fn what_was_measured_decides_between_nodes_and_hosts() {
     let offered = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..input() };
-    for collective in [COLLECTIVES[0], COLLECTIVES[3]] {
+    for collective in [COLLECTIVES[0], INTEGER_SUM] {
         for bytes in [0, 8, 100, 1000, 4 << 10] {
             let choose = |measured| {
                 choose_method(&SelectionInput { collective, bytes, size: 16, measured: Some(measured), ..offered })
@@ -200,17 +206,19 @@ fn what_was_measured_decides_between_nodes_and_hosts() {
         }
     }
     // Times that nobody can have measured do not make it panic.
-    let absurd = SelectionInput { measured: Some(measured(u64::MAX / 2, 0)), ..offered };
+    let absurd = SelectionInput { collective: INTEGER_SUM, measured: Some(measured(u64::MAX / 2, 0)), ..offered };
     assert!(matches!(choose_method(&absurd).method, InterHostMethod::PointToPoint(_)));
 }
 
 #[test]
-fn broadcasts_and_long_vectors_follow_the_estimates() {
+fn broadcasts_long_vectors_and_rounded_sums_follow_the_estimates() {
     let offered = SelectionInput { aggregation: AggregationAvailability::Offered(TWO_LEVELS), ..input() };
     let measured = Some(measured(1, 1_000_000));
     for input in [
         SelectionInput { collective: COLLECTIVES[1], ..offered },
-        SelectionInput { bytes: MIN_STREAMED_BYTES, ..offered },
+        SelectionInput { collective: INTEGER_SUM, bytes: MIN_STREAMED_BYTES, ..offered },
+        SelectionInput { collective: COLLECTIVES[2], ..offered },
+        SelectionInput { collective: COLLECTIVES[3], ..offered },
     ] {
         assert_eq!(choose_method(&SelectionInput { measured, ..input }), choose_method(&input));
     }
@@ -238,16 +246,10 @@ fn operators_that_do_not_commute_never_use_the_ring_or_the_nodes() {
 
 #[test]
 fn aggregation_never_exceeds_the_reservation() {
-    let offer = AggregationOffer { max_bytes: 1000, ..TWO_LEVELS };
-    let choice = |bytes| {
-        let measured = Some(measured(10_000, 30_000));
-        choose_method(&SelectionInput {
-            bytes,
-            aggregation: AggregationAvailability::Offered(offer),
-            measured,
-            ..input()
-        })
-    };
+    let aggregation = AggregationAvailability::Offered(AggregationOffer { max_bytes: 1000, ..TWO_LEVELS });
+    let measured = Some(measured(10_000, 30_000));
+    let choice =
+        |bytes| choose_method(&SelectionInput { collective: INTEGER_SUM, bytes, aggregation, measured, ..input() });
     assert_eq!(choice(1000).method, InterHostMethod::Aggregation);
     assert_ne!(choice(1004).method, InterHostMethod::Aggregation);
     assert_eq!(choice(1004).reasons()[0], ChoiceReason::TooLong { max_bytes: 1000 });

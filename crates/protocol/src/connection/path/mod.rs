@@ -55,6 +55,8 @@ pub struct Paths {
     last_request_at: Time,
     /// The driver suspects the current path, and nothing has arrived on it since.
     suspected: bool,
+    /// The current path failed, and there was no better one: the first path that answers is taken.
+    is_stranded: bool,
     last_token: u64,
     /// No probe is due or overdue before then. Replies defer probes, but do not update this: every packet may bring one, and an early
     /// check costs little.
@@ -81,6 +83,7 @@ impl Paths {
             deferred_load: None,
             last_request_at: Time::ZERO,
             suspected: false,
+            is_stranded: false,
             last_token: 0,
             due: now,
             events: VecDeque::new(),
@@ -185,6 +188,7 @@ impl Paths {
         self.confirmed = false;
         self.deferred_load = None;
         self.suspected = false;
+        self.is_stranded = false;
         self.migrations = self.migrations.saturating_add(1);
         // The probe informs the peer if there is nothing else to send, and tests the new path.
         self.monitors[to.index()].note_selected(now);
@@ -202,9 +206,10 @@ impl Paths {
             self.push_event(PathEvent::Lost(failed));
         }
         let Some(next) = self.best_other(cause) else {
-            for other in self.others() {
-                self.monitors[other.index()].probe_again(now);
-                self.update_due(other);
+            self.is_stranded = true;
+            for index in 0..self.monitors.len() {
+                self.monitors[index].probe_again(now);
+                self.update_due(PathId(index as u8));
             }
             if is_new {
                 self.push_event(PathEvent::MigrationFailed(failed));
@@ -269,6 +274,7 @@ impl Paths {
         if path == self.current && !self.confirmed {
             // P-23: the peer may have had the retransmitted frames already, so nothing told it that traffic moved. The probe will.
             self.suspected = false;
+            self.is_stranded = false;
             if self.monitors[path.index()].mark_alive(now) {
                 self.push_event(PathEvent::Recovered(path));
             }
@@ -285,10 +291,11 @@ impl Paths {
         }
     }
 
-    /// A path works in both directions. True if traffic moved to it, because the current path is dead (P-25).
+    /// A path works in both directions. True if traffic moved to it, because the current one is dead (P-25).
     fn note_reply(&mut self, now: Time, path: PathId) -> bool {
         self.confirmed |= path == self.current;
         self.suspected &= path != self.current;
+        self.is_stranded &= path != self.current;
         if self.monitors[path.index()].confirm(now, &self.policy) {
             self.push_event(PathEvent::Recovered(path));
         }
@@ -298,7 +305,7 @@ impl Paths {
         {
             let _ = self.load(now, path);
         }
-        if path != self.current && self.health(self.current) == Some(PathHealth::Dead) {
+        if self.is_stranded {
             self.move_to(now, path, MigrationCause::Timeout);
             return true;
         }

@@ -78,6 +78,8 @@ impl Trial {
         }
         // A plan may flip bits in a third of the packets on every link and misroute half of them: 60 retries in a row failed by chance.
         parameters.policy.retry_limit = u8::MAX;
+        // And where packets are duplicated on every link, a thousand NAKs for one frame may be on their way at once (seed 103008 of multicasts).
+        parameters.policy.refusal_limit = u16::MAX;
         parameters.hang_timeout = SimSpan::from_micros(500_000);
         parameters.policy.acknowledge_every = rng.pick(&[1, 4, 16]);
         let link = LinkParameters {

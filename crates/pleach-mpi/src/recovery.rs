@@ -38,6 +38,8 @@ const NON_BLOCKING_CALLS: u64 = 1000;
 
 /// After a process has died, the launcher of the MPI has this long to end the job.
 const LAUNCHER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Launchers forward what ranks write, and some drop what they have not forwarded when a rank aborts the job: the reason would be lost.
+const FORWARDING_TIME: Duration = Duration::from_millis(250);
 
 /// Some communicator of this rank has failed.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
@@ -545,6 +547,7 @@ pub(crate) fn test(job: &MpiJob, request: &mut usize) -> bool {
 /// Aborts the job: better no result than a wrong one.
 pub(crate) fn abort(job: &MpiJob, why: &str) -> ! {
     log(&format!("aborting the job: {why}"));
+    std::thread::sleep(FORWARDING_TIME);
     if let Some(abort) = job.mpi.real.Abort {
         // SAFETY: the world exists until the native MPI is finalized.
         unsafe { invoke!(abort; job.abi.world, 1_usize) };

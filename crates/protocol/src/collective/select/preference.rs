@@ -80,7 +80,7 @@ impl fmt::Display for MethodPreferencesError {
         write!(
             f,
             "unknown algorithm {:?}: use aggregation, multicast, hgsync, hbcast, hosts, recursive-doubling, recursive-king:K, \
-             rabenseifner, ring, tree:K, scatter-allgather or dissemination:K, for all collectives that support it or for \
+             rabenseifner, ring, tree:K, chain, scatter-allgather or dissemination:K, for all collectives that support it or for \
              one of barrier, broadcast, reduce and allreduce, as in barrier=hgsync",
             self.word
         )

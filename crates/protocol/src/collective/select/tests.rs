@@ -153,6 +153,17 @@ fn preferences_apply_where_they_are_available() {
 }
 
 #[test]
+fn the_error_of_an_unknown_algorithm_lists_all_that_can_be_requested() {
+    let text = "nonsense".parse::<MethodPreferences>().expect_err("there is none").to_string();
+    for algorithm in cost_model::CANDIDATES.into_iter().filter(|algorithm| !algorithm.is_ordered()) {
+        let named = MethodPreferences::for_all(PreferredMethod::Algorithm(algorithm)).to_string();
+        let last = named.rsplit(['=', ',']).next().unwrap_or_default();
+        let name = last.split(':').next().unwrap_or_default();
+        assert!(!name.is_empty() && text.contains(&format!(" {name}")), "{name} is not in: {text}");
+    }
+}
+
+#[test]
 fn choices_that_keep_the_bits_of_the_tree() {
     let base = SelectionInput { operand_order: OperandOrder::TreeOrder, ..input() };
     insta::assert_snapshot!(table(base, &COLLECTIVES[2..]));

@@ -88,17 +88,21 @@ impl CommunicatorInner {
         Ok(route)
     }
 
+    /// The one call that does an operation if all ranks are on this host.
     #[inline]
-    fn route_within_host(&self, collective: CollectiveOperation) -> Result<CollectiveRoute, Error> {
+    pub(super) fn call_within_host(&self, collective: CollectiveOperation) -> Result<TeamCall, Error> {
         let local = |root: Rank| self.locate(root.0).map(|(_, local)| local);
-        let call = match collective {
+        Ok(match collective {
             CollectiveOperation::Barrier => TeamCall::Barrier,
             CollectiveOperation::Broadcast { root } => TeamCall::Broadcast { root: local(root)? },
             CollectiveOperation::Reduce { root, kind } => TeamCall::Reduce { root: local(root)?, kind },
             CollectiveOperation::AllReduce { kind } => TeamCall::AllReduce { kind },
-        };
+        })
+    }
+
+    fn route_within_host(&self, collective: CollectiveOperation) -> Result<CollectiveRoute, Error> {
         Ok(CollectiveRoute {
-            up: Some(call),
+            up: Some(self.call_within_host(collective)?),
             inter_host: (collective, InterHostMethod::SingleHost),
             streamed: None,
             down: false,

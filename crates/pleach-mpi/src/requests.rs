@@ -376,11 +376,13 @@ extern "C" fn free(state: *const PendingCall) -> c_int {
     0
 }
 
-/// MPICH polls this request.
+/// MPICH polls this request. Its `MPI_Wait` does nothing else meanwhile, not even progress, so the recovery goes on here.
 extern "C" fn poll(state: *const PendingCall, _: usize) -> c_int {
     if let Some(job) = last_job() {
         // SAFETY: it came from `start_request`, and was not freed yet.
-        unsafe { &*state }.complete_if_arrived(job);
+        if !unsafe { &*state }.complete_if_arrived(job) {
+            recovery::advance_inside_mpi(job);
+        }
     }
     0
 }

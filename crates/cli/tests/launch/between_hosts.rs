@@ -43,6 +43,28 @@ fn no_namespace_is_left_behind_after_an_interrupt() {
     }
 }
 
+/// The MTU of one host's link becomes smaller while ranks exchange packets that no longer fit: they continue with shorter ones.
+#[test]
+fn a_smaller_mtu_in_mid_run_costs_only_time() {
+    if !can_have_hosts() {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_pleach");
+    let measures = ["--batches", "3", "--seconds", "1", "allreduce:4096", "broadcast:65536"];
+    let ranks = [&["-n", "3", "--hosts", "netns", "--", program, "bench-rank"][..], &measures].concat();
+    let child = launch(&ranks).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pleach starts");
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_millis(1500));
+    let hosts = leftovers(child.id());
+    let host = hosts.iter().find(|name| name.ends_with("host1")).expect("it has begun");
+    let lowered = Command::new("ip").args(["-n", host, "link", "set", "dev", "net0", "mtu", "1400"]).status();
+    assert!(lowered.expect("ip is there").success());
+    let ended = child.wait_with_output().expect("it ends");
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert_eq!(text(&ended.stdout).lines().filter(|line| line.starts_with("end ")).count(), 2);
+    assert!(began.elapsed() > Duration::from_secs(3), "it was over before the MTU changed");
+}
+
 /// A host that loses power closes no connection: only the missing heartbeats show it.
 #[test]
 fn a_host_that_vanishes_is_noticed_by_both_sides() {
@@ -84,6 +106,9 @@ fn a_host_that_vanishes_is_noticed_by_both_sides() {
         events[1] = events[1].take().or_else(|| one.failure_detector.turn());
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(events, [Some(RankEvent::Lost { rank: 1 }), Some(RankEvent::Lost { rank: 0 })]);
+    // Of two equal sides, the one with rank 0 goes on.
+    assert_eq!(events[0], Some(RankEvent::Lost { ranks: vec![1] }));
+    assert_eq!(events[1], Some(RankEvent::NewCoordinator { rank: 1 }));
+    assert_eq!(one.failure_detector.turn(), Some(RankEvent::CutOff { ranks: vec![0] }));
     assert!(began.elapsed() > Duration::from_millis(500), "the cut itself is not seen by a socket");
 }

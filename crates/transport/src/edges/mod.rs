@@ -9,7 +9,7 @@ mod tree_edges;
 
 pub use edge_event::{TreeEdgeCounters, TreeEdgeEvent};
 pub use multicast_group::{MulticastRole, MulticastSocket, ReceivedMulticast};
-pub use transfer_packets::{NoTransfers, TransferSink, UnverifiedPart};
+pub use transfer_packets::{NoTransfers, TransferPackets, TransferSink, UnverifiedPart};
 pub use tree_edges::{ReadySockets, TreeEdge, TreeEdges};
 
 use protocol::connection::{ConnectionPolicy, LossRecovery};

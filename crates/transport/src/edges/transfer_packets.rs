@@ -94,6 +94,15 @@ impl TransferSink for NoTransfers {
     fn handle_acknowledgement(&mut self, _: QpNumber, _: PathId, _: &TransferHeader, _: &[u8]) {}
 }
 
+/// How a transfer is divided into packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransferPackets {
+    /// Parts consist of whole elements of so many bytes.
+    pub element: usize,
+    /// Packets must pass every path ([`protocol::transfer::BASE_PACKET_BYTES`]).
+    pub are_short: bool,
+}
+
 /// The most bytes of a part in one packet on a link.
 pub(super) fn max_part_bytes(link_bytes: usize, ports: &[UdpPort]) -> usize {
     let is_ipv4 = ports.iter().all(|port| port.local.is_ipv4());

@@ -17,6 +17,7 @@ use protocol::aggregation::AggregationMessage;
 use protocol::connection::{
     Frame, FramePath, FramePurpose, OutgoingFrame, control_frame, control_headers, migration_bit,
 };
+use protocol::transfer::BASE_PACKET_BYTES;
 use units::limits::MAX_PATHS;
 use units::{GroupId, PathId, QpNumber, Time};
 use wire::transfer::{self, TransferHeader, TransferPacketKind};
@@ -25,7 +26,7 @@ use wire::{Bth, Opcode, Packet, PacketHeaders, rocev2};
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
 use super::message_codec::{read_message, read_multicast, write_message};
 use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
-use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferSender, TransferSink};
+use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferPackets, TransferSender, TransferSink};
 use crate::Clock;
 use crate::udp::connected_socket::ConnectedSocket;
 use crate::udp::fault_injector::{DelayQueue, encode_datagram};
@@ -91,6 +92,8 @@ pub struct TreeEdges {
     counters: TreeEdgeCounters,
     /// The most bytes of a transfer in one packet.
     part_bytes: usize,
+    /// The most bytes of a part in a packet that passes every path.
+    base_part_bytes: usize,
     /// The transfer of the last packet.
     known_transfer: Option<KnownTransfer>,
     /// Space for the packets of a transfer.
@@ -125,6 +128,7 @@ impl TreeEdges {
             clock: Clock::new(),
             now: Time::ZERO,
             part_bytes: transfer_packets::max_part_bytes(DEFAULT_LINK_BYTES, &ports),
+            base_part_bytes: transfer_packets::max_part_bytes(BASE_PACKET_BYTES, &ports),
             known_transfer: None,
             transfer_batch: transfer_packets::batch_buffer(),
             ports,
@@ -223,9 +227,11 @@ impl TreeEdges {
         self.part_bytes = transfer_packets::max_part_bytes(bytes, &self.ports);
     }
 
-    /// The most bytes of a transfer with elements of this size in one packet.
-    pub fn part_bytes(&self, element: usize) -> usize {
-        (self.part_bytes / element.max(1)).max(1) * element.max(1)
+    /// The most bytes of a transfer in one packet, in whole elements.
+    pub fn part_bytes(&self, packets: TransferPackets) -> usize {
+        let element = packets.element.max(1);
+        let bytes = if packets.are_short { self.part_bytes.min(self.base_part_bytes) } else { self.part_bytes };
+        (bytes / element).max(1) * element
     }
 
     /// Sends a range of a transfer over an edge and path, in parts of whole elements. Returns how many bytes were sent: fewer than
@@ -236,9 +242,9 @@ impl TreeEdges {
         path: PathId,
         header: &TransferHeader,
         range: &[u8],
-        element: usize,
+        packets: TransferPackets,
     ) -> usize {
-        let part_bytes = self.part_bytes(element);
+        let part_bytes = self.part_bytes(packets);
         let is_faulty = !self.fault_injector.is_idle();
         if !is_faulty {
             self.connect(edge, path);

@@ -3,7 +3,7 @@
 //! In: operations on the caller's memory; parts and acknowledgements from the sockets; time. Out: packets, and results. A part is
 //! combined with the caller's vector straight from the receive buffer, and sent on while later parts arrive; the sender's bytes leave
 //! from the caller's memory. At the end of an operation, what peers may still lack is copied, so that the caller need not wait for
-//! their acknowledgements. Short vectors travel in whole messages (`whole_messages`). Rules: P-86 to P-91.
+//! their acknowledgements. Short vectors travel in whole messages (`whole_messages`). Rules: P-86 to P-92.
 
 mod buffers;
 mod incoming_messages;
@@ -14,7 +14,7 @@ mod whole_messages;
 use std::collections::{BTreeMap, VecDeque};
 
 use protocol::collective::CollectiveSchedule;
-use protocol::transfer::{BulkSender, IMPLICIT_ACK_BYTES, TransferAcknowledgement, TransferPacing};
+use protocol::transfer::{BulkSender, IMPLICIT_ACK_BYTES, PartLimit, TransferAcknowledgement, TransferPacing};
 use transport::edges::{TransferSink, UnverifiedPart};
 use units::{GroupId, OpId, PathId, QpNumber, Rank, Span, Time};
 use wire::transfer::{self, PartChecksum, TransferHeader, TransferName, TransferPacketKind};
@@ -61,6 +61,7 @@ pub(super) struct StrayPart {
 #[derive(Default)]
 struct StreamPeer {
     pacing: TransferPacing,
+    part_limit: PartLimit,
     path: u8,
     /// Whole messages that it may lack, and their bytes.
     open_messages: u32,
@@ -246,7 +247,8 @@ impl StreamTable {
             || stream.transfer.is_last_for_now(&range, &peer.pacing);
         let header = stream.header(range.start, asks, unfinished);
         let (bytes, path) = (stream.bytes(&range), PathId(peer.path));
-        let sent = tree_edges.send_transfer(mesh_qp(to), path, &header, bytes, stream.element as usize);
+        let packets = stream.packets(peer.part_limit.is_limited(self.now));
+        let sent = tree_edges.send_transfer(mesh_qp(to), path, &header, bytes, packets);
         // If the packet of an empty message is not sent, its timer repeats it.
         let end = if bytes.is_empty() { range.end } else { range.start + sent as u32 };
         stream.transfer.note_sent(self.now, range.start..end, &peer.pacing);
@@ -333,7 +335,8 @@ impl StreamTable {
                 continue;
             }
             asked.push(stream.to);
-            let probe = tree_edges.part_bytes(stream.element as usize) as u32;
+            peer.part_limit.note_timeouts(now, stream.transfer.timeouts() + 1);
+            let probe = tree_edges.part_bytes(stream.packets(peer.part_limit.is_limited(now))) as u32;
             match stream.transfer.handle_timeout(now, probe, &mut peer.pacing) {
                 Ok(()) if stream.transfer.timeouts().is_multiple_of(TIMEOUTS_PER_PATH) => {
                     peer.path = next_path(tree_edges, stream.to, peer.path);

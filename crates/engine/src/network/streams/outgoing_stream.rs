@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use protocol::Payload;
 use protocol::transfer::{BulkSender, TransferPacing};
+use transport::edges::TransferPackets;
 use units::{OpId, Rank};
 use wire::transfer::{PartChecksum, TransferHeader, TransferName, TransferPacketKind};
 
@@ -61,6 +62,11 @@ impl OutgoingStream {
         let start = self.transfer.received();
         let bytes = self.bytes(&(start..self.length)).to_vec();
         self.data = StreamData::Owned { start, bytes };
+    }
+
+    /// How it is divided into packets.
+    pub(super) fn packets(&self, are_short: bool) -> TransferPackets {
+        TransferPackets { element: self.element as usize, are_short }
     }
 
     pub(super) fn is_detached(&self) -> bool {

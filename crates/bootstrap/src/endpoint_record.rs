@@ -15,7 +15,7 @@ const MAX_TEXT_BYTES: usize = 256;
 /// Upper bound for an encoded record.
 pub(super) const MAX_RECORD_BYTES: usize = 8192;
 
-const _: () = assert!(MAX_EXTRA_BYTES + 2 * MAX_TEXT_BYTES + MAX_RANK_ADDRESSES * 20 + 64 < MAX_RECORD_BYTES);
+const _: () = assert!(MAX_EXTRA_BYTES + 2 * MAX_TEXT_BYTES + 2 * MAX_RANK_ADDRESSES * 20 + 64 < MAX_RECORD_BYTES);
 
 /// One rank, as the other ranks know it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +30,8 @@ pub struct EndpointRecord {
     pub host_name: String,
     /// Its UDP addresses.
     pub addresses: Vec<SocketAddr>,
+    /// Where its failure detector accepts TCP connections, one address for each path.
+    pub ports: Vec<SocketAddr>,
     /// Data of the caller.
     pub extra: Vec<u8>,
 }
@@ -104,9 +106,9 @@ impl RankTable {
 
 impl EndpointRecord {
     /// The record of this process.
-    pub(super) fn own(rank: u32, addresses: Vec<SocketAddr>, extra: Vec<u8>) -> Self {
+    pub(super) fn own(rank: u32, addresses: Vec<SocketAddr>, ports: Vec<SocketAddr>, extra: Vec<u8>) -> Self {
         let (host, host_name) = (HostIdentity::current(), host_identity::host_name());
-        Self { rank, process: std::process::id(), host, host_name, addresses, extra }
+        Self { rank, process: std::process::id(), host, host_name, addresses, ports, extra }
     }
 
     pub(super) fn write(&self, writer: &mut RecordWriter) {
@@ -114,9 +116,9 @@ impl EndpointRecord {
         writer.number(self.process);
         writer.bytes_with_length(self.host.0.as_bytes());
         writer.bytes_with_length(self.host_name.as_bytes());
-        writer.number(u32::try_from(self.addresses.len()).expect("at most 16"));
-        for address in &self.addresses {
-            writer.address(*address);
+        for addresses in [&self.addresses, &self.ports] {
+            writer.number(u32::try_from(addresses.len()).expect("at most 16"));
+            addresses.iter().for_each(|address| writer.address(*address));
         }
         writer.bytes_with_length(&self.extra);
     }
@@ -125,13 +127,9 @@ impl EndpointRecord {
         let (rank, process) = (reader.number()?, reader.number()?);
         let host = HostIdentity(reader.printable_text()?);
         let host_name = reader.printable_text()?;
-        let count = reader.number()? as usize;
-        if count > MAX_RANK_ADDRESSES {
-            return None;
-        }
-        let addresses = (0..count).map(|_| reader.address()).collect::<Option<_>>()?;
+        let (addresses, ports) = (reader.addresses()?, reader.addresses()?);
         let extra = reader.bytes_with_length(MAX_EXTRA_BYTES)?.to_vec();
-        Some(Self { rank, process, host, host_name, addresses, extra })
+        Some(Self { rank, process, host, host_name, addresses, ports, extra })
     }
 }
 
@@ -197,6 +195,11 @@ impl<'a> RecordReader<'a> {
         (!text.chars().any(char::is_control)).then(|| text.to_owned())
     }
 
+    fn addresses(&mut self) -> Option<Vec<SocketAddr>> {
+        let count = self.number().filter(|count| *count as usize <= MAX_RANK_ADDRESSES)?;
+        (0..count).map(|_| self.address()).collect()
+    }
+
     fn address(&mut self) -> Option<SocketAddr> {
         let ip = match self.take()? {
             [4] => IpAddr::V4(Ipv4Addr::from(self.take::<4>()?)),
@@ -218,6 +221,7 @@ mod tests {
             host: HostIdentity(host.to_owned()),
             host_name: "node".to_owned(),
             addresses: vec!["10.1.2.3:4791".parse().expect("an address"), "[fd00::2]:9".parse().expect("an address")],
+            ports: vec!["10.1.2.3:77".parse().expect("an address")],
             extra: vec![0, 255, 3],
         }
     }

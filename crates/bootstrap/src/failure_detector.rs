@@ -1,60 +1,43 @@
 //! Detects lost ranks: the connections of the rendezvous stay open, and a process that dies closes its own.
 //!
-//! Rank 0 is the hub: it sees the end of every connection at once and informs the others. It also forwards short out-of-band
-//! messages, in order for each pair of ranks. A rank that leaves says goodbye first, so a clean exit is not a loss. If rank 0
-//! ends without a goodbye, every rank reports the same: rank 0 is lost. Nothing here blocks except [`FailureDetector::leave`],
-//! and memory is bounded: a rank that does not read stalls those that write to it, until the kernel closes its connection.
+//! Rank 0 is the coordinator: it sees the end of every link at once, decides which ranks are lost, and informs the others, all in the
+//! same order. It also forwards short out-of-band messages, in order for each pair of ranks. If hosts have several paths, a link has a
+//! connection on each, and a rank is lost only when none is left. A rank that leaves says goodbye first, so a clean exit is not a
+//! loss. If the coordinator is lost, the lowest live rank follows it. Nothing here blocks except [`FailureDetector::leave`], and
+//! memory is bounded.
 
-use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use nix::sys::epoll::{Epoll, EpollCreateFlags};
-
-use super::hub::Hub;
+use super::member::Member;
 use super::rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, RankEvent};
-use super::spoke::Spoke;
 
 /// One rank's failure detector. Dropped without [`FailureDetector::leave`], it counts as a loss of this rank, as it should when
 /// the owner panics.
 #[derive(Debug)]
 pub struct FailureDetector {
-    role: DetectorRole,
-}
-
-#[derive(Debug)]
-enum DetectorRole {
-    Singleton(Epoll),
-    Hub(Hub),
-    Spoke(Spoke),
+    member: Member,
 }
 
 impl FailureDetector {
-    /// For a job of one rank.
-    pub(super) fn singleton() -> io::Result<Self> {
-        Ok(Self { role: DetectorRole::Singleton(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?) })
-    }
-
-    pub(super) fn of_hub(hub: Hub) -> Self {
-        Self { role: DetectorRole::Hub(hub) }
-    }
-
-    pub(super) fn of_spoke(spoke: Spoke) -> Self {
-        Self { role: DetectorRole::Spoke(spoke) }
+    pub(super) fn new(member: Member) -> Self {
+        Self { member }
     }
 
     /// Reads, writes and forwards without blocking, and returns the next event. Call it until it returns `None`, whenever the
-    /// descriptor is readable, and from time to time anyway.
+    /// descriptor is readable, after [`Self::next_timeout`], and from time to time anyway.
     pub fn turn(&mut self) -> Option<RankEvent> {
-        match &mut self.role {
-            DetectorRole::Singleton(_) => None,
-            DetectorRole::Hub(hub) => hub.turn(),
-            DetectorRole::Spoke(spoke) => spoke.turn(),
-        }
+        self.member.turn()
     }
 
-    /// Sends a short out-of-band message through rank 0. Messages from one rank to another arrive in order and once, unless
-    /// one of the two or rank 0 is lost.
+    /// The time after which [`Self::turn`] has something to do, even if the descriptor is not readable.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        self.member.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Sends a short out-of-band message through the coordinator. Messages from one rank to another arrive in order and once, unless
+    /// one of the two or the coordinator is lost.
     ///
     /// # Errors
     /// The message was not accepted; nothing was sent.
@@ -62,41 +45,42 @@ impl FailureDetector {
         if bytes.len() > MAX_OOB_MESSAGE_BYTES {
             return Err(OobSendError::TooLong);
         }
-        match &mut self.role {
-            DetectorRole::Singleton(_) if to == OobTarget::All => Ok(()),
-            DetectorRole::Singleton(_) => Err(OobSendError::NoSuchRank),
-            DetectorRole::Hub(hub) => hub.send(to, bytes),
-            DetectorRole::Spoke(spoke) => spoke.send(to, bytes),
-        }
+        self.member.send(to, bytes)
     }
 
-    /// Says goodbye. Rank 0 first serves the others until they have left or are lost, at most for `timeout`; the other ranks
-    /// wait at most for `timeout` until rank 0 has received the goodbye.
+    /// True while other ranks need this one to coordinate the job. Until then, better call [`Self::turn`] than leave.
+    pub fn is_needed(&self) -> bool {
+        self.member.is_needed()
+    }
+
+    /// Says goodbye. The coordinator first serves the others until they have left or are lost, at most for `timeout`; the other
+    /// ranks wait at most for `timeout` until the coordinator has received the goodbye.
     pub fn leave(self, timeout: Duration) {
-        match self.role {
-            DetectorRole::Singleton(_) => {}
-            DetectorRole::Hub(hub) => hub.leave(timeout),
-            DetectorRole::Spoke(spoke) => spoke.leave(timeout),
-        }
+        self.member.leave(timeout);
     }
 }
 
 #[cfg(test)]
 impl FailureDetector {
-    /// Sends arbitrary bytes to rank 0.
-    pub(super) fn send_raw(&mut self, bytes: std::sync::Arc<[u8]>) {
-        let DetectorRole::Spoke(spoke) = &mut self.role else { panic!("rank 0 has no connection to itself") };
-        spoke.send_raw(bytes);
+    /// Sends arbitrary bytes to the coordinator.
+    pub(super) fn send_raw(&mut self, bytes: &std::sync::Arc<[u8]>) {
+        self.member.send_raw(bytes);
     }
 }
 
 /// Readable when [`FailureDetector::turn`] has something to do.
 impl AsFd for FailureDetector {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.role {
-            DetectorRole::Singleton(epoll) => epoll.0.as_fd(),
-            DetectorRole::Hub(hub) => hub.as_fd(),
-            DetectorRole::Spoke(spoke) => spoke.as_fd(),
-        }
+        self.member.as_fd()
     }
+}
+
+/// Listeners for the connections of other ranks, one for each path, and their addresses. A path on which none can be opened has none.
+pub(super) fn open_ports(paths: &[IpAddr]) -> (Vec<TcpListener>, Vec<SocketAddr>) {
+    let open = |ip: &IpAddr| {
+        let listener = TcpListener::bind(SocketAddr::new(*ip, 0)).ok()?;
+        let address = listener.local_addr().ok()?;
+        Some((listener, address))
+    };
+    paths.iter().filter(|ip| !ip.is_unspecified()).filter_map(open).unzip()
 }

@@ -2,7 +2,7 @@
 //!
 //! In: bytes, in any fragmentation. Out: whole frames. [`FramedStream`] never blocks and bounds its memory: it buffers only bytes
 //! that have arrived, whatever length a peer announced, and shares queued frames between the streams that send them.
-//! [`read_frame`] and [`write_frame`] are the blocking form, for programs with one connection.
+//! A stream may be encrypted ([`FramedStream::secure`]). [`read_frame`] and [`write_frame`] are the blocking form, for programs with one connection.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockRef, TcpKeepalive};
+
+use super::secure_channel::SecureChannel;
 
 /// Bytes of the length before every frame.
 pub const LENGTH_BYTES: usize = 4;
@@ -53,9 +55,21 @@ pub struct FramedStream {
     /// Processed bytes of the inbox; removed at the next read, not at every frame.
     consumed: usize,
     outbox: VecDeque<Arc<[u8]>>,
-    /// Bytes of the first queued frame that are already written.
+    /// Bytes of the first queued frame that are already written, or encrypted.
     written: usize,
     queued_bytes: usize,
+    secure: Option<Box<SecureState>>,
+}
+
+/// The state of an encrypted stream.
+#[derive(Debug)]
+struct SecureState {
+    channel: SecureChannel,
+    /// Received and not decrypted yet.
+    sealed_inbox: Vec<u8>,
+    /// The record that is being written, and how much of it is.
+    record: Vec<u8>,
+    record_written: usize,
 }
 
 impl FramedStream {
@@ -67,7 +81,34 @@ impl FramedStream {
         tcp.set_nonblocking(true)?;
         tcp.set_nodelay(true)?;
         let (inbox, outbox) = (Vec::new(), VecDeque::new());
-        Ok(Self { tcp, inbox, consumed: 0, outbox, written: 0, queued_bytes: 0 })
+        Ok(Self { tcp, inbox, consumed: 0, outbox, written: 0, queued_bytes: 0, secure: None })
+    }
+
+    /// From now on everything is encrypted, in both directions. What was queued before must have been written, or is sent encrypted; what
+    /// was received and not consumed is taken as encrypted.
+    ///
+    /// # Errors
+    /// What was received is not authentic.
+    pub fn secure(&mut self, channel: SecureChannel) -> io::Result<()> {
+        let sealed_inbox = self.inbox.split_off(self.consumed);
+        self.drop_inbox();
+        self.secure = Some(Box::new(SecureState { channel, sealed_inbox, record: Vec::new(), record_written: 0 }));
+        self.decrypt()
+    }
+
+    /// Decrypts all records that are complete.
+    fn decrypt(&mut self) -> io::Result<()> {
+        let Some(secure) = &mut self.secure else { return Ok(()) };
+        let mut taken = 0;
+        while let Some(length) = secure
+            .channel
+            .open(&secure.sealed_inbox[taken..], &mut self.inbox)
+            .map_err(|_| io::Error::new(ErrorKind::InvalidData, "the peer sent bytes that are not authentic"))?
+        {
+            taken += length;
+        }
+        secure.sealed_inbox.drain(..taken);
+        Ok(())
     }
 
     /// Has the kernel probe an idle connection: after `idle`, then every `interval`; three lost probes close it.
@@ -111,9 +152,18 @@ impl FramedStream {
                 Err(error) => return Err(error),
             }
         }
-        self.inbox.extend(first);
+        self.received_bytes().extend(first);
         self.read_more(max_bytes.saturating_sub(1));
+        self.decrypt()?;
         Ok(ReadOutcome::Received)
+    }
+
+    /// Where bytes go as they arrive.
+    fn received_bytes(&mut self) -> &mut Vec<u8> {
+        match &mut self.secure {
+            Some(secure) => &mut secure.sealed_inbox,
+            None => &mut self.inbox,
+        }
     }
 
     fn read_more(&mut self, mut left: usize) {
@@ -122,7 +172,7 @@ impl FramedStream {
             let wanted = left.min(chunk.len());
             match self.tcp.read(&mut chunk[..wanted]) {
                 Ok(count @ 1..) => {
-                    self.inbox.extend_from_slice(&chunk[..count]);
+                    self.received_bytes().extend_from_slice(&chunk[..count]);
                     left -= count;
                     if count < wanted {
                         return;
@@ -171,7 +221,7 @@ impl FramedStream {
 
     /// Bytes that are received and not yet consumed.
     pub fn unread_bytes(&self) -> usize {
-        self.inbox.len() - self.consumed
+        self.inbox.len() - self.consumed + self.secure.as_ref().map_or(0, |secure| secure.sealed_inbox.len())
     }
 
     /// Queues a frame made by [`encode_frame`]; [`Self::flush`] writes it.
@@ -198,6 +248,10 @@ impl FramedStream {
     pub fn drop_outbox(&mut self) {
         self.outbox.clear();
         (self.written, self.queued_bytes) = (0, 0);
+        if let Some(secure) = &mut self.secure {
+            secure.record.clear();
+            secure.record_written = 0;
+        }
     }
 
     /// Writes as much as the kernel accepts.
@@ -205,6 +259,9 @@ impl FramedStream {
     /// # Errors
     /// The connection is broken.
     pub fn flush(&mut self) -> io::Result<()> {
+        if self.secure.is_some() {
+            return self.flush_records();
+        }
         while let Some(first) = self.outbox.front() {
             match self.tcp.write(&first[self.written..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -222,6 +279,36 @@ impl FramedStream {
             }
         }
         Ok(())
+    }
+
+    /// The same, encrypted.
+    fn flush_records(&mut self) -> io::Result<()> {
+        loop {
+            let Some(secure) = &mut self.secure else { return Ok(()) };
+            if secure.record_written == secure.record.len() {
+                secure.record.clear();
+                secure.record_written = 0;
+                let Some(first) = self.outbox.front() else { return Ok(()) };
+                let sealed = secure.channel.seal(&first[self.written..], &mut secure.record);
+                self.written += sealed.map_err(|_| io::Error::other("the connection has sent too many records"))?;
+                if self.written == first.len() {
+                    self.queued_bytes -= first.len();
+                    self.written = 0;
+                    self.outbox.pop_front();
+                }
+                self.queued_bytes += secure.record.len();
+            }
+            match self.tcp.write(&secure.record[secure.record_written..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    secure.record_written += count;
+                    self.queued_bytes -= count;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_not_ready(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Closes the sending direction.
@@ -346,6 +433,35 @@ mod tests {
             near.flush().expect("open");
         }
         assert_eq!(reader.join().expect("returns").expect("the whole frame")[..], large[LENGTH_BYTES..]);
+    }
+
+    #[test]
+    fn a_secure_stream_carries_frames_of_any_length_in_both_directions() {
+        use super::super::secure_channel::{answer, begin};
+        let (mut near, far) = pair();
+        let mut far = FramedStream::new(far).expect("options that Linux has");
+        let (handshake, first) = begin(&[3; 32]).expect("random numbers");
+        let (channel, second) = answer(&[3; 32], &first).expect("the same key");
+        far.secure(channel).expect("nothing was received");
+        let (short, long) = (encode_frame(&[b"short"]), encode_frame(&[&vec![9; 300_000]]));
+        // The first record arrives before this end is secure.
+        far.queue(Arc::clone(&short));
+        far.flush().expect("open");
+        fill(&mut near);
+        near.secure(handshake.finish(&second).expect("the same key")).expect("authentic");
+        assert_eq!(near.next_frame(100), Ok(Some(b"short".to_vec())));
+        near.queue(Arc::clone(&long));
+        near.queue(Arc::clone(&short));
+        let began = Instant::now();
+        let mut received = Vec::new();
+        while received.len() < 2 {
+            assert!(began.elapsed() < Duration::from_secs(10));
+            near.flush().expect("open");
+            far.fill(1 << 16).expect("authentic");
+            received.extend(far.next_frame(1 << 20).expect("short enough"));
+        }
+        assert_eq!((&received[0][..], &received[1][..]), (&long[LENGTH_BYTES..], &short[LENGTH_BYTES..]));
+        assert_eq!((near.queued_bytes(), far.unread_bytes()), (0, 0));
     }
 
     #[test]

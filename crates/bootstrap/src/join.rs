@@ -1,9 +1,15 @@
 //! Joins a job: as rank 0, as another rank, or alone.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use super::endpoint_record::{EndpointRecord, MAX_EXTRA_BYTES, MAX_RANK_ADDRESSES, RankTable};
 use super::environment::{JobEnvironment, RendezvousPoint};
-use super::failure_detector::FailureDetector;
+use super::failure_detector::{FailureDetector, open_ports};
+use super::member::{DetectorConfig, Member};
+use super::rank_connections::RankConnections;
 use super::rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts};
+use super::token_key::TokenKey;
 use super::{rendezvous_client, rendezvous_server};
 
 /// Exchanges endpoints with all other ranks. Blocks until every rank has joined.
@@ -21,13 +27,44 @@ pub fn join(
     if endpoint.extra.len() > MAX_EXTRA_BYTES {
         return Err(RendezvousError::EndpointTooLarge("more than 4096 bytes of extra data"));
     }
-    let record = EndpointRecord::own(environment.rank, endpoint.addresses, endpoint.extra);
-    match (&environment.rendezvous, environment.rank) {
-        (RendezvousPoint::Singleton, _) => Ok(JoinedJob {
+    let (listeners, ports) = open_ports(&paths(environment, &endpoint.addresses));
+    let record = EndpointRecord::own(environment.rank, endpoint.addresses, ports, endpoint.extra);
+    let RankConnections { table, key, streams } = match (&environment.rendezvous, environment.rank) {
+        (RendezvousPoint::Singleton, _) => RankConnections {
             table: RankTable::new(vec![record]),
-            failure_detector: FailureDetector::singleton().map_err(RendezvousError::Io)?,
-        }),
-        (_, 0) => rendezvous_server::serve_rendezvous(environment, record, timeouts),
-        _ => rendezvous_client::join_through_rank_zero(environment, record, timeouts),
+            key: TokenKey::new(&environment.token, ""),
+            streams: BTreeMap::new(),
+        },
+        (_, 0) => rendezvous_server::serve_rendezvous(environment, record, timeouts)?,
+        _ => rendezvous_client::join_through_rank_zero(environment, record, timeouts)?,
+    };
+    let mut hosts = vec![0; table.size() as usize];
+    for (host, ranks) in (0..).zip(table.hosts()) {
+        ranks.into_iter().for_each(|rank| hosts[rank as usize] = host);
+    }
+    let config = DetectorConfig {
+        rank: environment.rank,
+        size: table.size(),
+        key,
+        ports: table.records().iter().map(|record| record.ports.clone()).collect(),
+        hosts,
+        peer_timeout: timeouts.peer,
+    };
+    let member = Member::new(config, listeners, streams).map_err(RendezvousError::Io)?;
+    Ok(JoinedJob { table, failure_detector: FailureDetector::new(member) })
+}
+
+/// The paths of the failure detector: the distinct addresses of this rank, or loopback if all ranks are on this host.
+fn paths(environment: &JobEnvironment, addresses: &[SocketAddr]) -> Vec<IpAddr> {
+    let mut paths: Vec<IpAddr> = Vec::new();
+    for address in addresses {
+        if !paths.contains(&address.ip()) {
+            paths.push(address.ip());
+        }
+    }
+    match environment.rendezvous {
+        RendezvousPoint::Singleton => Vec::new(),
+        RendezvousPoint::File => vec![Ipv4Addr::LOCALHOST.into()],
+        RendezvousPoint::Address { .. } => paths,
     }
 }

@@ -7,7 +7,7 @@ use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RecordReader, Rec
 use super::token_key::{MacPurpose, TokenKey};
 
 /// Raised when messages change their meaning.
-pub(super) const RENDEZVOUS_VERSION: u32 = 1;
+pub(super) const RENDEZVOUS_VERSION: u32 = 2;
 const MAGIC: [u8; 6] = *b"PLEACH";
 /// Longest message before the table.
 pub(super) const MAX_HANDSHAKE_BYTES: usize = MAX_RECORD_BYTES + 1024;
@@ -156,7 +156,7 @@ mod tests {
     fn a_request_is_authenticated_first() {
         let key = |token: &str| TokenKey::new(&JobToken(token.as_bytes().to_vec()), "");
         let (right, wrong, challenge) = (key("open"), key("shut"), [3; 16]);
-        let record = EndpointRecord::own(1, Vec::new(), b"extra".to_vec());
+        let record = EndpointRecord::own(1, Vec::new(), Vec::new(), b"extra".to_vec());
         let hello = JoinRequest {
             version: RENDEZVOUS_VERSION,
             size: 2,

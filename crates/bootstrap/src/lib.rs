@@ -2,8 +2,8 @@
 //!
 //! In: environment variables that a launcher set ([`JobEnvironment`]) and the data that this process publishes
 //! ([`LocalEndpoint`]). Out: the [`RankTable`] and a [`FailureDetector`] that reports lost ranks. Reading order:
-//! `environment.rs` (who am I), `rendezvous.rs` and `join.rs` (joining), `failure_detector.rs` (afterwards),
-//! `progress_thread.rs` (while the application is outside the library). [`framing`], [`auth`] and [`retry`] are the TCP layer,
+//! `environment.rs` (who am I), `rendezvous.rs` and `join.rs` (joining), `failure_detector.rs`, `member/` and `membership.rs`
+//! (afterwards), `progress_thread.rs` (while the application is outside the library). [`framing`], [`auth`] and [`retry`] are the TCP layer,
 //! which the control plane shares.
 //!
 //! ```no_run
@@ -19,18 +19,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attach_request;
 pub mod auth;
 mod endpoint_record;
 mod environment;
 mod failure_detector;
+mod file_limit;
 pub mod framing;
 mod host_identity;
-mod hub;
 mod join;
 mod join_request;
 mod launcher;
+mod link;
+mod member;
+mod membership;
 pub mod pair;
 mod progress_thread;
+mod rank_connections;
 mod rank_event;
 mod rendezvous;
 mod rendezvous_client;
@@ -38,8 +43,9 @@ mod rendezvous_file;
 mod rendezvous_message;
 mod rendezvous_server;
 pub mod retry;
+pub mod secure_channel;
 mod slurm_nodelist;
-mod spoke;
+mod stream_security;
 #[cfg(test)]
 mod tests;
 mod token_key;

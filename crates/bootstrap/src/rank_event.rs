@@ -14,12 +14,23 @@ pub(super) const ALL_RANKS: u32 = u32::MAX;
 /// An event about another rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RankEvent {
-    /// It ended without a goodbye. The own rank means that rank 0 has expelled this process.
+    /// Ranks ended without a goodbye, or do not answer. Every rank that is not lost gets the same events of this kind in the same
+    /// order. The own rank among them means that this process was expelled.
     Lost {
+        /// The ranks, in order.
+        ranks: Vec<u32>,
+    },
+    /// More ranks do not answer than do: this process is on the smaller side of a partition. No more events follow.
+    CutOff {
+        /// Ranks that do not answer, in order.
+        ranks: Vec<u32>,
+    },
+    /// Another rank coordinates the job from now on, perhaps this one. Messages on their way through the old coordinator may be lost.
+    NewCoordinator {
         /// The rank.
         rank: u32,
     },
-    /// It left cleanly. After rank 0 has left or is lost, no more events follow.
+    /// It left cleanly.
     Left {
         /// The rank.
         rank: u32,
@@ -40,6 +51,8 @@ pub enum OobTarget {
     Rank(u32),
     /// All other ranks.
     All,
+    /// The rank that coordinates the job, perhaps the own one: rank 0 unless it is lost.
+    Coordinator,
 }
 
 /// Why an out-of-band message was not accepted.
@@ -53,7 +66,7 @@ pub enum OobSendError {
     RankGone,
     /// Earlier messages are still queued: poll and try again.
     WouldBlock,
-    /// Rank 0, which forwards messages, has left or is lost.
+    /// This process is cut off.
     Disconnected,
 }
 
@@ -64,7 +77,7 @@ impl std::fmt::Display for OobSendError {
             Self::NoSuchRank => "the job has no such rank",
             Self::RankGone => "the rank has left or is lost",
             Self::WouldBlock => "earlier messages are still queued; poll and try again",
-            Self::Disconnected => "rank 0 has left or is lost, so messages cannot be forwarded",
+            Self::Disconnected => "this process is cut off, so messages cannot be forwarded",
         })
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Rank 0 may start late, and another program may use its address; so this retries until the join timeout.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -9,14 +10,14 @@ use std::time::{Duration, Instant};
 use super::auth::random_nonce;
 use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RankTable, RecordReader};
 use super::environment::{JobEnvironment, RendezvousPoint};
-use super::failure_detector::FailureDetector;
 use super::framing::{FramedStream, ReadOutcome};
 use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, RENDEZVOUS_VERSION};
-use super::rendezvous::{JoinedJob, RendezvousError, RendezvousTimeouts};
+use super::rank_connections::RankConnections;
+use super::rendezvous::{RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file;
 use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message, peek_message};
 use super::retry::RetryBackoff;
-use super::spoke::Spoke;
+use super::stream_security::{accept_answer, offer};
 use super::token_key::{MacPurpose, TokenKey};
 
 /// Limit for one connection attempt, and for rank 0's first messages.
@@ -45,7 +46,7 @@ pub(super) fn join_through_rank_zero(
     environment: &JobEnvironment,
     record: EndpointRecord,
     timeouts: &RendezvousTimeouts,
-) -> Result<JoinedJob, RendezvousError> {
+) -> Result<RankConnections, RendezvousError> {
     let began = Instant::now();
     let deadline = began + timeouts.join;
     let nonce = random_nonce().map_err(RendezvousError::Io)?;
@@ -81,7 +82,7 @@ fn attempt(
     request: &JoinRequest,
     timeouts: &RendezvousTimeouts,
     began: Instant,
-) -> Result<JoinedJob, AttemptError> {
+) -> Result<RankConnections, AttemptError> {
     let (addresses, secret) = resolve_rank_zero(environment)?;
     let key = TokenKey::new(&environment.token, &secret);
     let mut stream = handshake(environment, &addresses, &key, request, timeouts, began)?;
@@ -102,14 +103,10 @@ fn attempt(
         return Err(AttemptError::Fatal(RendezvousError::Rejected("its table of ranks is malformed".to_owned())));
     };
     stream.consume_frame();
-    let spoke =
-        stream.set_peer_timeout(timeouts.peer).and_then(|()| Spoke::new(environment.rank, environment.size, stream));
-    let failure_detector =
-        spoke.map(FailureDetector::of_spoke).map_err(|error| AttemptError::Fatal(RendezvousError::Io(error)))?;
-    Ok(JoinedJob { table, failure_detector })
+    Ok(RankConnections { table, key, streams: BTreeMap::from([(0, stream)]) })
 }
 
-/// Connects and exchanges challenge, request and welcome.
+/// Connects, encrypts the connection, and exchanges challenge, request and welcome.
 fn handshake(
     environment: &JobEnvironment,
     addresses: &[SocketAddr],
@@ -126,6 +123,15 @@ fn handshake(
         return Err(retry(NOT_A_RENDEZVOUS_SERVER));
     };
     let challenge = challenge[..].try_into().map_err(|_| retry(NOT_A_RENDEZVOUS_SERVER))?;
+    let (channel, offered) = offer(key).map_err(retry)?;
+    stream.queue(offered);
+    match receive_message(&mut stream, deadline)? {
+        (RendezvousMessageKind::Secure, body) => {
+            accept_answer(&mut stream, channel, &body).map_err(|_| retry(NOT_A_RENDEZVOUS_SERVER))?;
+        }
+        (RendezvousMessageKind::Rejected, body) => return Err(rejected(environment, &body, began)),
+        _ => return Err(retry(NOT_A_RENDEZVOUS_SERVER)),
+    }
     stream.queue(encode_message(RendezvousMessageKind::Hello, &[&request.to_bytes(key, &challenge)]));
     match receive_message(&mut stream, deadline)? {
         // A server that does not know the token is not rank 0.

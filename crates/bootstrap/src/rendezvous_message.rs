@@ -25,12 +25,24 @@ pub(super) enum RendezvousMessageKind {
     Send = 5,
     /// An out-of-band message that rank 0 forwards.
     Deliver = 6,
-    /// A rank is lost.
+    /// The coordinator's verdict about lost ranks.
     Lost = 7,
-    /// A rank has left cleanly.
+    /// Ranks have left cleanly.
     Left = 8,
     /// The sender leaves.
     Goodbye = 9,
+    /// So many messages were received on this link.
+    Received = 10,
+    /// The coordinator asks whether a rank is there.
+    Ping = 11,
+    /// It is.
+    Pong = 12,
+    /// A rank asks to add a connection to its link, or to follow a new coordinator.
+    Attach = 13,
+    /// Its request is accepted.
+    Attached = 14,
+    /// One half of the handshake that encrypts the connection.
+    Secure = 15,
 }
 
 /// The peer sent something that is not a message of this protocol.
@@ -40,9 +52,9 @@ pub(super) struct MalformedMessage;
 impl RendezvousMessageKind {
     fn of(byte: u8) -> Option<Self> {
         use RendezvousMessageKind::*;
-        [Challenge, Hello, Welcome, Rejected, Table, Send, Deliver, Lost, Left, Goodbye]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        let all =
+            [Challenge, Hello, Welcome, Rejected, Table, Send, Deliver, Lost, Left, Goodbye, Received, Ping, Pong];
+        all.into_iter().chain([Attach, Attached, Secure]).find(|kind| *kind as u8 == byte)
     }
 }
 

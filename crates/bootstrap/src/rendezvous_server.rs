@@ -10,27 +10,25 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::auth::{Nonce, random_nonce};
 use super::endpoint_record::{EndpointRecord, RankTable, RecordWriter};
 use super::environment::{JobEnvironment, RendezvousPoint};
-use super::failure_detector::FailureDetector;
+use super::file_limit::{FileLimitError, raise_file_limit};
 use super::framing::{FramedStream, ReadOutcome, poll_timeout_until};
-use super::hub::Hub;
 use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES};
-use super::rendezvous::{JoinedJob, RendezvousError, RendezvousTimeouts};
+use super::rank_connections::RankConnections;
+use super::rendezvous::{RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file::RendezvousFile;
 use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message};
+use super::stream_security::accept_offer;
 use super::token_key::{MacPurpose, TokenKey};
 
 /// Time for a new connection to send a valid join request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections beyond one per rank; beyond that, the oldest unauthenticated one is closed. Real ranks retry.
 const MAX_UNAUTHENTICATED: usize = 256;
-/// Files that a process needs besides one for each rank.
-const RESERVED_FILES: u64 = 512;
 const BACKLOG: i32 = 4096;
 /// Distinct rejections that the error of a failed rendezvous lists.
 const MAX_REJECTION_REASONS: usize = 8;
@@ -40,9 +38,12 @@ pub(super) fn serve_rendezvous(
     environment: &JobEnvironment,
     record: EndpointRecord,
     timeouts: &RendezvousTimeouts,
-) -> Result<JoinedJob, RendezvousError> {
+) -> Result<RankConnections, RendezvousError> {
     let deadline = Instant::now() + timeouts.join;
-    raise_file_limit(environment.size)?;
+    raise_file_limit(environment.size, record.ports.len()).map_err(|error| match error {
+        FileLimitError::TooLow { allowed } => RendezvousError::TooManyConnections { allowed },
+        FileLimitError::Io(error) => RendezvousError::Io(error),
+    })?;
     let (listener, file) = listen(environment)?;
     let secret = file.as_ref().map_or("", |file| file.record.secret.as_str());
     let key = TokenKey::new(&environment.token, secret);
@@ -55,7 +56,7 @@ pub(super) fn serve_rendezvous(
         server.turn(deadline).map_err(RendezvousError::Io)?;
     }
     drop(file); // All ranks have joined, so the file is not needed any more.
-    server.distribute_table(deadline, timeouts.peer).map_err(RendezvousError::Io)
+    server.distribute_table(deadline).map_err(RendezvousError::Io)
 }
 
 /// A connection of a rank, or one that is not authenticated yet.
@@ -63,6 +64,7 @@ struct RendezvousConnection {
     stream: FramedStream,
     since: Instant,
     challenge: Nonce,
+    is_secure: bool,
     rank: Option<u32>,
 }
 
@@ -162,8 +164,8 @@ impl RendezvousServer {
                     let id = self.next_connection;
                     self.next_connection += 1;
                     self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id))?;
-                    self.connections
-                        .insert(id, RendezvousConnection { stream, since: Instant::now(), challenge, rank: None });
+                    let (since, is_secure, rank) = (Instant::now(), false, None);
+                    self.connections.insert(id, RendezvousConnection { stream, since, challenge, is_secure, rank });
                     let oldest = self.unauthenticated().next().map(|(id, _)| id);
                     if let Some(oldest) =
                         oldest.filter(|_| self.connections.len() > self.size as usize + MAX_UNAUTHENTICATED)
@@ -194,7 +196,14 @@ impl RendezvousServer {
             return;
         }
         match next_message(&mut connection.stream, MAX_HANDSHAKE_BYTES) {
-            Ok(Some((RendezvousMessageKind::Hello, body))) => {
+            Ok(Some((RendezvousMessageKind::Secure, body))) if !connection.is_secure => {
+                connection.is_secure = true;
+                match accept_offer(&mut connection.stream, &self.key, &body) {
+                    Ok(()) => self.receive(id), // More may have arrived with it.
+                    Err(rejection) => self.reject(id, rejection, "a connection could not be encrypted"),
+                }
+            }
+            Ok(Some((RendezvousMessageKind::Hello, body))) if connection.is_secure => {
                 match JoinRequest::read(&body, &self.key, &connection.challenge) {
                     Ok(request) => self.admit(id, request),
                     Err(rejection) => self.reject(id, rejection, "a connection sent a malformed join request"),
@@ -265,7 +274,7 @@ impl RendezvousServer {
     }
 
     /// Sends the table to all ranks. The failure detector will report a rank that does not read it in time as lost.
-    fn distribute_table(mut self, deadline: Instant, peer_timeout: Duration) -> io::Result<JoinedJob> {
+    fn distribute_table(mut self, deadline: Instant) -> io::Result<RankConnections> {
         let table =
             RankTable::new(self.records.drain(..).map(|record| record.expect("no rank is missing")).collect());
         let mut writer = RecordWriter::default();
@@ -281,7 +290,7 @@ impl RendezvousServer {
         let _ = self.epoll.delete(self.listener.as_fd());
         for (rank, stream) in &mut streams {
             stream.queue(bytes.clone());
-            let _ = stream.flush(); // The hub finds a broken stream.
+            let _ = stream.flush(); // The failure detector finds a broken stream.
             if stream.queued_bytes() > 0 {
                 self.epoll.add(&*stream, EpollEvent::new(EpollFlags::EPOLLOUT, u64::from(*rank)))?;
             }
@@ -301,8 +310,7 @@ impl RendezvousServer {
                 }
             }
         }
-        let failure_detector = FailureDetector::of_hub(Hub::new(self.size, streams, peer_timeout)?);
-        Ok(JoinedJob { table, failure_detector })
+        Ok(RankConnections { table, key: self.key, streams })
     }
 }
 
@@ -338,17 +346,4 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
-}
-
-/// Thousands of ranks need thousands of files; the usual soft limit is 1,024.
-fn raise_file_limit(size: u32) -> Result<(), RendezvousError> {
-    let wanted = u64::from(size) + RESERVED_FILES;
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| RendezvousError::Io(error.into()))?;
-    if soft >= wanted {
-        return Ok(());
-    }
-    if hard < u64::from(size) + RESERVED_FILES / 4 {
-        return Err(RendezvousError::TooManyConnections { allowed: hard });
-    }
-    setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard).map_err(|error| RendezvousError::Io(error.into()))
 }

@@ -15,7 +15,7 @@ pub(super) enum DisconnectCause {
     NotPleach,
     /// The peer and this process do not have the same secret.
     WrongSecret,
-    /// A message with a wrong MAC.
+    /// Bytes that are not authentic.
     BadMac,
     /// A message that cannot be decoded.
     Malformed,
@@ -61,6 +61,10 @@ impl Disconnect {
 
 impl From<io::Error> for Disconnect {
     fn from(error: io::Error) -> Self {
-        Self::new(DisconnectCause::Closed, error.to_string())
+        let cause = match error.kind() {
+            io::ErrorKind::InvalidData => DisconnectCause::BadMac,
+            _ => DisconnectCause::Closed,
+        };
+        Self::new(cause, error.to_string())
     }
 }

@@ -1,17 +1,14 @@
-//! The cluster's secret, and how both sides of a connection prove that they know it without sending it.
+//! The cluster's secret, and the key that encrypts control connections.
 //!
-//! Each side sends a nonce; each side answers with an HMAC-SHA-256 over both nonces and its own side, so that a proof is useless
-//! in any other connection and in the other direction. The same inputs give a key for each direction, which authenticates every
-//! later message: an inserted, changed, dropped or repeated message is detected. Nothing is encrypted: an eavesdropper on the
-//! control network can read the keys of groups.
+//! Both sides of a connection must know the secret; it is never sent (`bootstrap::secure_channel`). An inserted, changed, dropped or
+//! repeated message is detected, and an eavesdropper learns neither the keys of groups nor the tickets of jobs.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-use bootstrap::auth::{MAC_BYTES, MacKey, Nonce};
-
-pub(super) type MacTag = [u8; 16];
+use bootstrap::auth::MacKey;
+use bootstrap::secure_channel::SECRET_KEY_BYTES;
 
 /// The shortest acceptable secret.
 const MIN_SECRET_BYTES: usize = 8;
@@ -24,32 +21,6 @@ pub struct ClusterSecret(Vec<u8>);
 impl fmt::Debug for ClusterSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
-    }
-}
-
-/// One side of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ConnectionSide {
-    /// Made the connection.
-    Initiator,
-    /// Accepted the connection.
-    Responder,
-}
-
-impl ConnectionSide {
-    pub(super) fn other(self) -> Self {
-        match self {
-            Self::Initiator => Self::Responder,
-            Self::Responder => Self::Initiator,
-        }
-    }
-
-    /// The label that goes into MACs. It is part of the protocol.
-    fn label(self) -> &'static [u8] {
-        match self {
-            Self::Initiator => b"caller",
-            Self::Responder => b"called",
-        }
     }
 }
 
@@ -90,39 +61,9 @@ impl ClusterSecret {
         get("PLEACH_SECRET_FILE").map(|path| Self::from_file(Path::new(&path))).transpose()
     }
 
-    fn mac(&self, purpose: &[u8], side: ConnectionSide, initiator: &Nonce, responder: &Nonce) -> [u8; MAC_BYTES] {
-        MacKey::new(&self.0).mac(&[b"pleach control 1 ", purpose, side.label(), initiator, responder])
-    }
-
-    /// The proof of one side.
-    pub(super) fn proof(&self, side: ConnectionSide, initiator: &Nonce, responder: &Nonce) -> [u8; 32] {
-        self.mac(b"proof ", side, initiator, responder)
-    }
-
-    /// Authenticates the messages of one side.
-    pub(super) fn authenticator(
-        &self,
-        side: ConnectionSide,
-        initiator: &Nonce,
-        responder: &Nonce,
-    ) -> MessageAuthenticator {
-        MessageAuthenticator { key: MacKey::new(&self.mac(b"seal ", side, initiator, responder)), count: 0 }
-    }
-}
-
-/// The key of one direction of one connection. Messages are counted, so that a dropped or repeated one is detected.
-pub(super) struct MessageAuthenticator {
-    key: MacKey,
-    count: u64,
-}
-
-impl MessageAuthenticator {
-    pub(super) fn next_tag(&mut self, message: &[u8]) -> MacTag {
-        let mac = self.key.mac(&[&self.count.to_le_bytes(), message]);
-        self.count += 1;
-        let mut tag = MacTag::default();
-        tag.copy_from_slice(&mac[..size_of::<MacTag>()]);
-        tag
+    /// The key that encrypts connections.
+    pub(super) fn channel_key(&self) -> [u8; SECRET_KEY_BYTES] {
+        MacKey::new(&self.0).mac(&[b"pleach control 2 channel"])
     }
 }
 
@@ -131,26 +72,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_is_valid_for_one_side_of_one_connection_and_one_secret() {
-        let (secret, other) =
-            (ClusterSecret::new("correct horse").unwrap(), ClusterSecret::new("battery staple").unwrap());
-        let (a, b) = ([1; 16], [2; 16]);
-        let proof = secret.proof(ConnectionSide::Initiator, &a, &b);
-        assert_eq!(proof, ClusterSecret::new(" correct horse\n").unwrap().proof(ConnectionSide::Initiator, &a, &b));
-        assert_ne!(proof, secret.proof(ConnectionSide::Responder, &a, &b));
-        assert_ne!(proof, secret.proof(ConnectionSide::Initiator, &b, &a));
-        assert_ne!(proof, other.proof(ConnectionSide::Initiator, &a, &b));
+    fn the_key_depends_on_the_secret_and_white_space_around_it_does_not_count() {
+        let key = |text| ClusterSecret::new(text).expect("long enough").channel_key();
+        assert_eq!(key("correct horse"), key(" correct horse\n"));
+        assert_ne!(key("correct horse"), key("battery staple"));
         assert!(ClusterSecret::new("  short ").is_err());
-    }
-
-    #[test]
-    fn a_tag_is_valid_for_one_message_once() {
-        let secret = ClusterSecret::new("correct horse").unwrap();
-        let authenticator = || secret.authenticator(ConnectionSide::Initiator, &[1; 16], &[2; 16]);
-        let (mut a, mut b) = (authenticator(), authenticator());
-        let first = a.next_tag(b"install");
-        assert_eq!(first, b.next_tag(b"install"));
-        assert_ne!(a.next_tag(b"install"), first);
-        assert_ne!(authenticator().next_tag(b"instill"), first);
     }
 }

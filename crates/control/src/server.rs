@@ -184,7 +184,7 @@ mod tests {
     use std::net::TcpStream;
 
     fn connected(server: &mut ControlServer) -> TcpStream {
-        let hello = r#"{"hello":{"pleach":1,"nonce":"00112233445566778899aabbccddeeff","secret":false}}"#;
+        let hello = r#"{"hello":{"pleach":2,"secret":false}}"#;
         let mut stream = TcpStream::connect(server.local()).expect("the server listens");
         stream.write_all(&(hello.len() as u32).to_le_bytes()).expect("written");
         stream.write_all(hello.as_bytes()).expect("written");

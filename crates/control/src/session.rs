@@ -1,15 +1,15 @@
-//! One control connection: frames of JSON in both directions, authenticated if the cluster has a secret. Never blocks.
+//! One control connection: frames of JSON in both directions, encrypted if the cluster has a secret. Never blocks.
 //!
-//! In: frames. Out: messages, after both sides have exchanged hellos and, if there is a secret, proofs. A peer can make this side
-//! buffer only one frame of input and a bounded queue of output.
+//! In: frames. Out: messages, after both sides have exchanged hellos and, if there is a secret, a handshake that only works with the
+//! same one. A peer can make this side buffer only one frame of input and a bounded queue of output.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use bootstrap::auth::{Nonce, constant_time_eq, from_hex, random_nonce, to_hex};
 use bootstrap::framing::{FramedStream, LENGTH_BYTES, ReadOutcome, encode_frame};
+use bootstrap::secure_channel::{self, ChannelHandshake};
 use manager::limits::MAX_MESSAGE_BYTES;
 use nix::poll::PollFd;
 use serde::de::DeserializeOwned;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::disconnect::{Disconnect, DisconnectCause};
-use super::secret::{ClusterSecret, ConnectionSide, MacTag, MessageAuthenticator};
+use super::secret::ClusterSecret;
 
 /// Handshake messages are short; an unauthenticated peer gets no more room.
 const MAX_HANDSHAKE_BYTES: usize = 1024;
@@ -34,25 +34,38 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The kernel detects a vanished host after 10 s and three probes, even if the connection is idle.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const TAG_BYTES: usize = size_of::<MacTag>();
-const CONTROL_PROTOCOL_VERSION: u32 = 1;
+const CONTROL_PROTOCOL_VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum HandshakeMessage {
-    Hello { pleach: u32, nonce: String, secret: bool },
-    Proof { proof: String },
+    Hello {
+        pleach: u32,
+        secret: bool,
+    },
+    /// One half of the handshake that encrypts the connection.
+    Secure {
+        noise: Vec<u8>,
+    },
 }
 
-#[derive(Clone, Copy)]
 enum HandshakeState {
     /// The own hello is sent; the peer's has not come.
     AwaitingHello,
-    /// Both hellos are exchanged; the peer's proof has not come.
-    AwaitingProof {
-        peer_nonce: Nonce,
-    },
+    /// Both hellos are exchanged; the initiator's half of the handshake has not come.
+    AwaitingOffer,
+    /// The own half is sent; the responder's has not come.
+    AwaitingAnswer(ChannelHandshake),
     Open,
+}
+
+/// One side of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ConnectionSide {
+    /// Made the connection.
+    Initiator,
+    /// Accepted the connection.
+    Responder,
 }
 
 /// One side of a control connection.
@@ -60,10 +73,7 @@ pub(super) struct ControlSession {
     stream: FramedStream,
     side: ConnectionSide,
     secret: Option<ClusterSecret>,
-    nonce: Nonce,
     state: HandshakeState,
-    send_mac: Option<MessageAuthenticator>,
-    receive_mac: Option<MessageAuthenticator>,
     /// Messages that were sent before the handshake was done.
     early: Vec<Vec<u8>>,
     /// When the handshake, or a partly received message, must be complete.
@@ -96,20 +106,12 @@ impl ControlSession {
     fn new(stream: TcpStream, side: ConnectionSide, secret: Option<ClusterSecret>) -> io::Result<Self> {
         let stream = FramedStream::new(stream)?;
         stream.set_keepalive(KEEPALIVE_IDLE, KEEPALIVE_INTERVAL)?;
-        let nonce = random_nonce()?;
-        let hello = HandshakeMessage::Hello {
-            pleach: CONTROL_PROTOCOL_VERSION,
-            nonce: to_hex(&nonce),
-            secret: secret.is_some(),
-        };
+        let hello = HandshakeMessage::Hello { pleach: CONTROL_PROTOCOL_VERSION, secret: secret.is_some() };
         let mut session = Self {
             stream,
             side,
             secret,
-            nonce,
             state: HandshakeState::AwaitingHello,
-            send_mac: None,
-            receive_mac: None,
             early: Vec::new(),
             frame_deadline: Some(Instant::now() + MESSAGE_TIMEOUT),
             last_received_at: Instant::now(),
@@ -157,8 +159,7 @@ impl ControlSession {
     }
 
     fn queue_message(&mut self, bytes: &[u8]) {
-        let tag = self.send_mac.as_mut().map(|mac| mac.next_tag(bytes));
-        self.stream.queue(encode_frame(&[bytes, tag.as_ref().map_or(&[], |tag| &tag[..])]));
+        self.stream.queue(encode_frame(&[bytes]));
     }
 
     /// Sends and receives without waiting, and hands over whole messages.
@@ -167,14 +168,14 @@ impl ControlSession {
         let is_closed = self.receive()?;
         while let Some(frame) = self.next_frame()? {
             match self.state {
-                HandshakeState::Open => messages.push(self.decode(&frame)?),
+                HandshakeState::Open => messages.push(decode(&frame)?),
                 _ => self.handle_handshake(&frame)?,
             }
         }
         if is_closed {
             return match self.state {
-                HandshakeState::AwaitingProof { .. } if self.side == ConnectionSide::Initiator => {
-                    disconnect(DisconnectCause::WrongSecret, "the peer rejected the proof: it has another secret")
+                HandshakeState::AwaitingAnswer(_) => {
+                    disconnect(DisconnectCause::WrongSecret, "the peer rejected the handshake: it has another secret")
                 }
                 _ => disconnect(DisconnectCause::Closed, "the peer closed the connection"),
             };
@@ -210,7 +211,7 @@ impl ControlSession {
     }
 
     fn max_frame_bytes(&self) -> usize {
-        if self.is_open() { MAX_MESSAGE_BYTES + TAG_BYTES } else { MAX_HANDSHAKE_BYTES }
+        if self.is_open() { MAX_MESSAGE_BYTES } else { MAX_HANDSHAKE_BYTES }
     }
 
     fn next_frame(&mut self) -> Result<Option<Vec<u8>>, Disconnect> {
@@ -227,39 +228,21 @@ impl ControlSession {
         Ok(frame)
     }
 
-    /// Verifies the MAC and decodes a message.
-    fn decode<T: DeserializeOwned>(&mut self, frame: &[u8]) -> Result<T, Disconnect> {
-        let mut body = frame;
-        if let Some(mac) = &mut self.receive_mac {
-            let Some((bytes, tag)) = frame.split_at_checked(frame.len().saturating_sub(TAG_BYTES)) else {
-                return disconnect(DisconnectCause::BadMac, "the peer sent a message without a MAC");
-            };
-            if !constant_time_eq(&mac.next_tag(bytes), tag) {
-                return disconnect(DisconnectCause::BadMac, "the peer sent a message with a wrong MAC");
-            }
-            body = bytes;
-        }
-        serde_json::from_slice(body).map_err(|error| {
-            Disconnect::new(DisconnectCause::Malformed, format!("the peer sent a malformed message: {error}"))
-        })
-    }
-
     fn handle_handshake(&mut self, frame: &[u8]) -> Result<(), Disconnect> {
         let Ok(message) = serde_json::from_slice::<HandshakeMessage>(frame) else {
             return disconnect(DisconnectCause::NotPleach, "the peer is not a Pleach program");
         };
-        match (message, self.state) {
-            (HandshakeMessage::Hello { pleach, nonce, secret }, HandshakeState::AwaitingHello) => {
-                self.handle_hello(pleach, &nonce, secret)
+        match (message, &self.state) {
+            (HandshakeMessage::Hello { pleach, secret }, HandshakeState::AwaitingHello) => {
+                self.handle_hello(pleach, secret)
             }
-            (HandshakeMessage::Proof { proof }, HandshakeState::AwaitingProof { peer_nonce }) => {
-                self.handle_proof(&proof, peer_nonce)
-            }
+            (HandshakeMessage::Secure { noise }, HandshakeState::AwaitingOffer) => self.handle_offer(&noise),
+            (HandshakeMessage::Secure { noise }, HandshakeState::AwaitingAnswer(_)) => self.handle_answer(&noise),
             _ => disconnect(DisconnectCause::NotPleach, "the peer sent a handshake message out of order"),
         }
     }
 
-    fn handle_hello(&mut self, version: u32, nonce: &str, peer_has_secret: bool) -> Result<(), Disconnect> {
+    fn handle_hello(&mut self, version: u32, peer_has_secret: bool) -> Result<(), Disconnect> {
         if version != CONTROL_PROTOCOL_VERSION {
             let why = format!(
                 "the peer has version {version} of the control protocol, this process {CONTROL_PROTOCOL_VERSION}; run the \
@@ -267,18 +250,15 @@ impl ControlSession {
             );
             return Err(Disconnect::new(DisconnectCause::NotPleach, why));
         }
-        let Some(peer_nonce) = from_hex::<16>(nonce) else {
-            return disconnect(DisconnectCause::NotPleach, "the peer's hello has no valid nonce");
-        };
         match (&self.secret, peer_has_secret) {
             (None, false) => self.open(),
+            // The responder answers last: an unauthenticated peer must not get anything for offline guessing.
+            (Some(_), true) if self.side == ConnectionSide::Responder => self.state = HandshakeState::AwaitingOffer,
             (Some(secret), true) => {
-                // The responder proves the secret last: an unauthenticated peer must not get a proof for offline guessing.
-                if self.side == ConnectionSide::Initiator {
-                    let proof = self.own_proof(secret, peer_nonce)?;
-                    self.stream.queue(encode_frame(&[&proof]));
-                }
-                self.state = HandshakeState::AwaitingProof { peer_nonce };
+                let offer = secure_channel::begin(&secret.channel_key());
+                let (handshake, noise) = offer.map_err(|_| io::Error::other("no random numbers"))?;
+                self.stream.queue(encode_frame(&[&to_json(&HandshakeMessage::Secure { noise })?]));
+                self.state = HandshakeState::AwaitingAnswer(handshake);
             }
             (None, true) => {
                 let why = match self.side {
@@ -299,37 +279,34 @@ impl ControlSession {
         Ok(())
     }
 
-    fn handle_proof(&mut self, proof: &str, peer_nonce: Nonce) -> Result<(), Disconnect> {
-        let (initiator, responder) = self.ordered(peer_nonce);
-        let Some(secret) = &self.secret else {
-            return disconnect(DisconnectCause::NotPleach, "the peer sent a proof without a secret");
-        };
-        let expected = secret.proof(self.side.other(), &initiator, &responder);
-        if !from_hex::<32>(proof).is_some_and(|proof| constant_time_eq(&proof, &expected)) {
+    /// The initiator's half of the handshake.
+    fn handle_offer(&mut self, noise: &[u8]) -> Result<(), Disconnect> {
+        let answer = self.secret.as_ref().map(|secret| secure_channel::answer(&secret.channel_key(), noise));
+        let Some(Ok((channel, noise))) = answer else {
             return disconnect(DisconnectCause::WrongSecret, "the peer has another secret");
+        };
+        self.stream.queue(encode_frame(&[&to_json(&HandshakeMessage::Secure { noise })?]));
+        self.flush()?;
+        if self.stream.queued_bytes() > 0 {
+            return disconnect(DisconnectCause::NotReading, "the peer does not read the handshake");
         }
-        let [send_mac, receive_mac] =
-            [self.side, self.side.other()].map(|side| secret.authenticator(side, &initiator, &responder));
-        if self.side == ConnectionSide::Responder {
-            let proof = self.own_proof(secret, peer_nonce)?;
-            self.stream.queue(encode_frame(&[&proof]));
-        }
-        (self.send_mac, self.receive_mac) = (Some(send_mac), Some(receive_mac));
+        self.stream.secure(channel)?;
         self.open();
         Ok(())
     }
 
-    fn own_proof(&self, secret: &ClusterSecret, peer_nonce: Nonce) -> io::Result<Vec<u8>> {
-        let (initiator, responder) = self.ordered(peer_nonce);
-        to_json(&HandshakeMessage::Proof { proof: to_hex(&secret.proof(self.side, &initiator, &responder)) })
-    }
-
-    /// The nonces of initiator and responder.
-    fn ordered(&self, peer_nonce: Nonce) -> (Nonce, Nonce) {
-        match self.side {
-            ConnectionSide::Initiator => (self.nonce, peer_nonce),
-            ConnectionSide::Responder => (peer_nonce, self.nonce),
-        }
+    /// The responder's half.
+    fn handle_answer(&mut self, noise: &[u8]) -> Result<(), Disconnect> {
+        let state = std::mem::replace(&mut self.state, HandshakeState::AwaitingHello);
+        let HandshakeState::AwaitingAnswer(handshake) = state else {
+            return disconnect(DisconnectCause::NotPleach, "the peer sent a handshake message out of order");
+        };
+        let Ok(channel) = handshake.finish(noise) else {
+            return disconnect(DisconnectCause::WrongSecret, "the peer has another secret");
+        };
+        self.stream.secure(channel)?;
+        self.open();
+        Ok(())
     }
 
     fn open(&mut self) {
@@ -341,6 +318,12 @@ impl ControlSession {
     }
 }
 
+fn decode<T: DeserializeOwned>(frame: &[u8]) -> Result<T, Disconnect> {
+    serde_json::from_slice(frame).map_err(|error| {
+        Disconnect::new(DisconnectCause::Malformed, format!("the peer sent a malformed message: {error}"))
+    })
+}
+
 fn to_json(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
     if bytes.len() > MAX_MESSAGE_BYTES {
@@ -348,4 +331,103 @@ fn to_json(message: &impl Serialize) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    fn secret(text: &str) -> Option<ClusterSecret> {
+        Some(ClusterSecret::new(text).expect("long enough"))
+    }
+
+    /// Polls until a session has ended or both have got a message; the messages, and why each ended.
+    fn exchange(one: &mut ControlSession, other: &mut ControlSession) -> [Result<Vec<String>, DisconnectCause>; 2] {
+        let mut results = [Ok(Vec::new()), Ok(Vec::new())];
+        let began = Instant::now();
+        while results.iter().any(|result| matches!(result, Ok(messages) if messages.is_empty())) {
+            assert!(began.elapsed() < Duration::from_secs(10), "{results:?}");
+            for (session, result) in [&mut *one, &mut *other].into_iter().zip(&mut results) {
+                if let Ok(messages) = result
+                    && let Err(disconnect) = session.poll(messages)
+                {
+                    *result = Err(disconnect.cause);
+                }
+            }
+        }
+        results
+    }
+
+    /// The two ends of a connection whose bytes pass a tap, and what it has seen.
+    fn tapped(
+        secrets: [Option<ClusterSecret>; 2],
+    ) -> ([ControlSession; 2], std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
+        let [server, tap] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("loopback"));
+        let [first, second] = secrets;
+        let one = ControlSession::connect(tap.local_addr().expect("bound"), first).expect("connects");
+        let (near, _) = tap.accept().expect("accepts");
+        let far = TcpStream::connect(server.local_addr().expect("bound")).expect("connects");
+        let other = ControlSession::accept(server.accept().expect("accepts").0, second).expect("options");
+        let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        for (mut from, mut to) in
+            [(near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor")), (far, near)]
+        {
+            let seen = std::sync::Arc::clone(&seen);
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = from.read(&mut bytes) {
+                    seen.lock().expect("no panic").extend_from_slice(&bytes[..count]);
+                    if to.write_all(&bytes[..count]).is_err() {
+                        break;
+                    }
+                }
+                let _ = to.shutdown(std::net::Shutdown::Write);
+            });
+        }
+        ([one, other], seen)
+    }
+
+    #[test]
+    fn with_a_secret_an_eavesdropper_sees_no_message() {
+        for (secrets, is_in_clear) in
+            [([secret("correct horse"), secret("correct horse")], false), ([None, None], true)]
+        {
+            let ([mut one, mut other], seen) = tapped(secrets);
+            one.send(&"the key of a group").expect("queued");
+            other.send(&"the ticket of a job").expect("queued");
+            let results = exchange(&mut one, &mut other);
+            assert_eq!(results[0], Ok(vec!["the ticket of a job".to_owned()]));
+            assert_eq!(results[1], Ok(vec!["the key of a group".to_owned()]));
+            let seen = String::from_utf8_lossy(&seen.lock().expect("no panic")).into_owned();
+            assert_eq!(seen.contains("the key of a group") || seen.contains("the ticket of a job"), is_in_clear);
+        }
+    }
+
+    #[test]
+    fn two_secrets_do_not_open_a_connection() {
+        let ([mut one, mut other], _) = tapped([secret("correct horse"), secret("battery staple")]);
+        one.send(&"hello").expect("queued");
+        assert_eq!(exchange_until_end(&mut one, &mut other), [DisconnectCause::WrongSecret; 2]);
+        let ([mut one, mut other], _) = tapped([None, secret("battery staple")]);
+        assert!(exchange_until_end(&mut one, &mut other).contains(&DisconnectCause::WrongSecret));
+    }
+
+    fn exchange_until_end(one: &mut ControlSession, other: &mut ControlSession) -> [DisconnectCause; 2] {
+        let mut causes = [None, None];
+        let began = Instant::now();
+        while causes.iter().any(Option::is_none) {
+            assert!(began.elapsed() < Duration::from_secs(10), "{causes:?}");
+            for (session, cause) in [&mut *one, &mut *other].into_iter().zip(&mut causes) {
+                if cause.is_none()
+                    && let Err(disconnect) = session.poll(&mut Vec::<String>::new())
+                {
+                    *cause = Some(disconnect.cause);
+                    session.stream.shutdown_write();
+                }
+            }
+        }
+        causes.map(|cause| cause.expect("both have ended"))
+    }
 }

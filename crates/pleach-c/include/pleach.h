@@ -19,11 +19,12 @@ extern "C" {
 
 typedef enum pleach_status {
     PLEACH_OK = 0,
-    PLEACH_RANK_LOST = 1, /* a rank of the job is lost; pleach_lost_rank() returns it */
+    PLEACH_RANK_LOST = 1, /* ranks of the job are lost or cannot be reached; pleach_lost_ranks() returns them */
     PLEACH_MISMATCH = 2,  /* the ranks called different operations */
     PLEACH_INVALID_ARGUMENT = 3, /* nothing has happened; the communicator still works */
     PLEACH_INTERNAL = 4,  /* a bug in Pleach, or a system call that failed unexpectedly */
-    PLEACH_NO_JOB = 5     /* this process could not join its job */
+    PLEACH_NO_JOB = 5,    /* this process could not join its job */
+    PLEACH_CUT_OFF = 6    /* most ranks of the job do not answer; pleach_lost_ranks() returns them */
 } pleach_status;
 
 /* Names of earlier versions. */
@@ -106,8 +107,11 @@ pleach_status pleach_wait(pleach_request *request);
 
 /* The message of the last error of this thread; valid until its next call. */
 const char *pleach_message(void);
-/* The rank of the last PLEACH_RANK_LOST of this thread, in the communicator of all ranks. */
+/* The first rank of the last PLEACH_RANK_LOST of this thread, in the communicator of all ranks. */
 uint32_t pleach_lost_rank(void);
+/* Writes the ranks of the last PLEACH_RANK_LOST or PLEACH_CUT_OFF of this thread, at most so many, in the communicator of all ranks;
+ * returns how many there are. Every rank that is left gets the same ranks. */
+size_t pleach_lost_ranks(uint32_t *ranks, size_t capacity);
 /* Bytes of one element; 0 if the type is unknown or the operator undefined for it. */
 size_t pleach_element_size(pleach_type type, pleach_operator op);
 

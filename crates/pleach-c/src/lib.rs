@@ -287,10 +287,26 @@ pub extern "C" fn pleach_message() -> *const c_char {
     status::message()
 }
 
-/// The rank of the last `PLEACH_RANK_LOST` of this thread.
+/// The first rank of the last `PLEACH_RANK_LOST` of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_lost_rank() -> u32 {
-    status::lost_rank()
+    status::with_lost_ranks(|ranks| ranks.first().copied().unwrap_or(0))
+}
+
+/// The ranks of the last `PLEACH_RANK_LOST` or `PLEACH_CUT_OFF` of this thread: writes at most `capacity` of them, and returns how many
+/// there are.
+///
+/// # Safety
+/// `ranks` has room for `capacity` numbers, or is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pleach_lost_ranks(ranks: *mut u32, capacity: usize) -> usize {
+    status::with_lost_ranks(|lost| {
+        if !ranks.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { lost.as_ptr().copy_to_nonoverlapping(ranks, lost.len().min(capacity)) };
+        }
+        lost.len()
+    })
 }
 
 /// Bytes of one element.

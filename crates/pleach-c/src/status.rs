@@ -1,6 +1,6 @@
-//! Status codes for C, and the message and lost rank of the last error of each thread.
+//! Status codes for C, and the message and lost ranks of the last error of each thread.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,7 +12,7 @@ use pleach::{Error, JoinError};
 pub enum PleachStatus {
     /// Success.
     Ok = 0,
-    /// A rank is lost.
+    /// Ranks are lost, or one cannot be reached.
     RankLost = 1,
     /// The ranks called different operations.
     Mismatch = 2,
@@ -22,11 +22,13 @@ pub enum PleachStatus {
     Internal = 4,
     /// This process could not join its job.
     NoJob = 5,
+    /// This process is cut off from most of its job.
+    CutOff = 6,
 }
 
 thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
-    static LOST_RANK: Cell<u32> = const { Cell::new(0) };
+    static LOST_RANKS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
 fn record(status: PleachStatus, message: &str) -> PleachStatus {
@@ -49,11 +51,12 @@ pub(crate) fn join_failure(error: JoinError) -> PleachStatus {
 
 impl From<Error> for PleachStatus {
     fn from(error: Error) -> Self {
+        if !error.lost_ranks().is_empty() {
+            LOST_RANKS.with_borrow_mut(|ranks| error.lost_ranks().clone_into(ranks));
+        }
         let status = match &error {
-            Error::RankLost { rank } => {
-                LOST_RANK.set(*rank);
-                Self::RankLost
-            }
+            Error::RanksLost { .. } | Error::Unreachable { .. } => Self::RankLost,
+            Error::CutOff { .. } => Self::CutOff,
             Error::Mismatch { .. } => Self::Mismatch,
             Error::InvalidArgument { .. } => Self::InvalidArgument,
             Error::Internal { .. } => Self::Internal,
@@ -79,6 +82,7 @@ pub(crate) fn message() -> *const c_char {
     MESSAGE.with(|last| last.borrow().as_ptr())
 }
 
-pub(crate) fn lost_rank() -> u32 {
-    LOST_RANK.get()
+/// The ranks that the last error of this thread named as lost.
+pub(crate) fn with_lost_ranks<R>(read: impl FnOnce(&[u32]) -> R) -> R {
+    LOST_RANKS.with_borrow(|ranks| read(ranks))
 }

@@ -79,9 +79,7 @@ fn join_other_ranks(job: &MpiJob) -> bool {
     let found =
         communicators.find_map(|communicator| communicator.known_failure().map(|error| (communicator, error)));
     let Some((communicator, error)) = found else { return true };
-    if let pleach::Error::RankLost { rank } = error
-        && communicator.is_process_lost(rank)
-    {
+    if error.lost_ranks().iter().any(|rank| communicator.is_process_lost(*rank)) {
         let mut since = SINCE.lock().unwrap_or_else(PoisonError::into_inner);
         if since.get_or_insert_with(Instant::now).elapsed() < LAUNCHER_TIMEOUT {
             return false;
@@ -133,9 +131,7 @@ pub(crate) fn recover(
 /// If a process has ended, its launcher ends the job, with that process's exit status: blocks until then, for some seconds at most.
 #[cold]
 pub(crate) fn leave_death_to_launcher(communicator: &OffloadedCommunicator, error: &pleach::Error) {
-    if let pleach::Error::RankLost { rank } = error
-        && communicator.communicator.is_process_lost(*rank)
-    {
+    if error.lost_ranks().iter().any(|rank| communicator.communicator.is_process_lost(*rank)) {
         std::thread::sleep(LAUNCHER_TIMEOUT);
     }
 }

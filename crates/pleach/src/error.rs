@@ -10,10 +10,24 @@ use hostmem::team;
 /// Why an operation failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// A rank of the job is gone. Communicators that contain it are unusable; others still work.
-    RankLost {
-        /// The rank, in the communicator of all ranks.
-        rank: u32,
+    /// Ranks of the job are gone. Communicators that contain one of them are unusable; others still work. Every rank that is left
+    /// gets the same error.
+    RanksLost {
+        /// The ranks of the communicator that are lost, in the communicator of all ranks.
+        ranks: Vec<u32>,
+    },
+    /// Packets of one rank do not reach another, although both are alive. The communicator is unusable; every rank of it gets the
+    /// same error.
+    Unreachable {
+        /// The rank that reported it, in the communicator of all ranks.
+        from: u32,
+        /// The rank that it cannot reach.
+        to: u32,
+    },
+    /// More ranks of the job do not answer than do: this process is on the smaller side of a partition of the network.
+    CutOff {
+        /// Ranks that do not answer, in the communicator of all ranks.
+        ranks: Vec<u32>,
     },
     /// The ranks called different operations, or the same with different type, operator, root or length. The communicator is
     /// unusable.
@@ -41,12 +55,63 @@ impl Error {
     pub(crate) fn internal(what: impl fmt::Display) -> Self {
         Self::Internal { what: what.to_string() }
     }
+
+    /// A failure between hosts, as rank `me` sees it.
+    pub(crate) fn between_hosts(error: LeaderNetworkError, me: u32) -> Self {
+        match error {
+            LeaderNetworkError::RankLost(rank) => Self::Unreachable { from: me, to: rank.0 },
+            LeaderNetworkError::Mismatch => Self::Mismatch { what: error.to_string() },
+            LeaderNetworkError::TooLong => Self::invalid(error.to_string()),
+            LeaderNetworkError::ProtocolError | LeaderNetworkError::Corrupted => Self::internal(error),
+        }
+    }
+
+    /// The ranks that this error says are gone or do not answer, in the communicator of all ranks.
+    pub fn lost_ranks(&self) -> &[u32] {
+        match self {
+            Self::RanksLost { ranks } | Self::CutOff { ranks } => ranks,
+            Self::Unreachable { to, .. } => std::slice::from_ref(to),
+            Self::Mismatch { .. } | Self::InvalidArgument { .. } | Self::Internal { .. } => &[],
+        }
+    }
+}
+
+/// Ranks as text: "rank 3", "ranks 1 and 3", "ranks 1, 3, 4 and 12 more".
+struct RankNames<'a>(&'a [u32]);
+
+/// Ranks that a text names before it only counts them.
+const MAX_NAMED: usize = 8;
+
+impl fmt::Display for RankNames<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.0.iter().take(MAX_NAMED).map(u32::to_string).collect();
+        match (&names[..], self.0.len().saturating_sub(MAX_NAMED)) {
+            ([], _) => f.write_str("no rank"),
+            ([rank], 0) => write!(f, "rank {rank}"),
+            ([ranks @ .., last], 0) => write!(f, "ranks {} and {last}", ranks.join(", ")),
+            (ranks, more) => write!(f, "ranks {} and {more} more", ranks.join(", ")),
+        }
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RankLost { rank } => write!(f, "rank {rank} is lost"),
+            Self::RanksLost { ranks } => {
+                write!(f, "{} {} lost", RankNames(ranks), if ranks.len() == 1 { "is" } else { "are" })
+            }
+            Self::Unreachable { from, to } => {
+                write!(
+                    f,
+                    "rank {from} cannot reach rank {to}, although both are alive: no path carries their packets"
+                )
+            }
+            Self::CutOff { ranks } => write!(
+                f,
+                "this process is cut off from most of its job: {} {} not answer; check the network between their hosts",
+                RankNames(ranks),
+                if ranks.len() == 1 { "does" } else { "do" }
+            ),
             Self::Mismatch { what } => write!(f, "the ranks called different operations: {what}"),
             Self::InvalidArgument { what } => f.write_str(what),
             Self::Internal { what } => write!(f, "internal error: {what} (please report this)"),
@@ -55,17 +120,6 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-impl From<LeaderNetworkError> for Error {
-    fn from(error: LeaderNetworkError) -> Self {
-        match error {
-            LeaderNetworkError::RankLost(rank) => Self::RankLost { rank: rank.0 },
-            LeaderNetworkError::Mismatch => Self::Mismatch { what: error.to_string() },
-            LeaderNetworkError::TooLong => Self::invalid(error.to_string()),
-            LeaderNetworkError::ProtocolError | LeaderNetworkError::Corrupted => Self::internal(error),
-        }
-    }
-}
 
 impl From<team::TeamError> for Error {
     fn from(error: team::TeamError) -> Self {
@@ -143,5 +197,21 @@ impl std::error::Error for JoinError {}
 impl From<Error> for JoinError {
     fn from(error: Error) -> Self {
         Self::Setup(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_ranks() {
+        let lost = |ranks: &[u32]| Error::RanksLost { ranks: ranks.to_vec() }.to_string();
+        assert_eq!(lost(&[3]), "rank 3 is lost");
+        assert_eq!(lost(&[3, 5, 9]), "ranks 3, 5 and 9 are lost");
+        let many: Vec<u32> = (0..20).collect();
+        assert_eq!(lost(&many), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more are lost");
+        let cut_off = Error::CutOff { ranks: vec![0] }.to_string();
+        assert!(cut_off.contains("cut off") && cut_off.contains("rank 0 does not answer"), "{cut_off}");
     }
 }

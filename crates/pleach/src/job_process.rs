@@ -27,7 +27,7 @@ use crate::progress_engine::ProgressEngine;
 use crate::settings::{Settings, SharedMemoryRanks};
 use crate::shared_engine::{CpuSharing, SharedEngine};
 
-/// Rank 0 forwards messages of the other ranks until they have left, at most for this long; the others wait as long for rank 0's
+/// The coordinator serves the other ranks until they have left, at most for this long; the others wait as long for its
 /// acknowledgement.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the progress thread sleeps while no timer runs.
@@ -207,7 +207,8 @@ impl Drop for JobProcess {
         self.progress_thread = None;
         let is_panicking = std::thread::panicking();
         if !is_panicking && self.table.size() > 1 {
-            self.shared.linger(self.rank, self.table.size());
+            self.shared.linger(self.table.size());
+            self.shared.coordinate_until_not_needed(LEAVE_TIMEOUT);
         }
         let mut engine = self.shared.engine();
         let (failure_detector, manager) = (engine.failure_detector.take(), engine.manager.take());
@@ -235,7 +236,8 @@ fn start_progress_thread(
         if was_busy {
             ProgressOutcome::Again
         } else {
-            ProgressOutcome::Wait(engine.network.next_timeout().unwrap_or(IDLE_WAIT))
+            let timeouts = [engine.network.next_timeout(), engine.next_event_timeout()];
+            ProgressOutcome::Wait(timeouts.into_iter().flatten().min().unwrap_or(IDLE_WAIT))
         }
     })?;
     thread.watch(shared.descriptor())?;

@@ -21,6 +21,7 @@ mod datatype;
 mod embedded;
 pub mod environment;
 mod error;
+mod failure_agreement;
 mod formation;
 mod hierarchical_operation;
 mod job_process;

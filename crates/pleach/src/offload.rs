@@ -132,7 +132,8 @@ fn ask_for_all(communicator: &CommunicatorInner, distribution: DistributionSpec)
             let key = GroupKey { group: group.group, epoch: group.epoch };
             engine.own_tree(communicator.context(), key, communicator.hosts().len());
         }
-        engine.network.attach_tree(communicator.context(), group.clone())?;
+        let attached = engine.network.attach_tree(communicator.context(), group.clone());
+        attached.map_err(|error| Error::between_hosts(error, communicator.process().rank))?;
         drop(engine);
         process.shared.watch_sockets().map_err(Error::internal)?;
     }
@@ -141,14 +142,15 @@ fn ask_for_all(communicator: &CommunicatorInner, distribution: DistributionSpec)
 
 /// Tests whether multicasts of the nodes reach all leaders: by some barriers through the tree, and then a minimum among the hosts.
 fn multicast_reaches_all(communicator: &CommunicatorInner) -> Result<bool, Error> {
-    let (shared, context) = (&communicator.process().shared, communicator.context());
+    let (shared, context, me) = (&communicator.process().shared, communicator.context(), communicator.process().rank);
     let mut is_reached = [1_u8];
     if communicator.is_leader() {
         for _ in 0..MULTICAST_TRIALS {
             let (method, barrier) = (InterHostMethod::Aggregation, CollectiveOperation::Barrier);
             let handle = shared.engine().network.start(context, method, barrier, Vec::new());
             shared.wait_for(None, |engine| {
-                let result = engine.network.take(handle).map(|result| result.map(drop).map_err(Error::from));
+                let result = engine.network.take(handle);
+                let result = result.map(|done| done.map(drop).map_err(|error| Error::between_hosts(error, me)));
                 result.or_else(|| engine.failure_of(context, communicator.world_ranks()).map(Err))
             })?;
         }

@@ -3,12 +3,12 @@
 //! In: packets, events of other ranks, notifications of the manager. Out: results of operations between hosts, and failures of
 //! communicators. Any thread that waits may drive it, under the lock of [`crate::shared_engine`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bootstrap::{FailureDetector, OobTarget, RankEvent};
+use bootstrap::{FailureDetector, OobSendError, OobTarget, RankEvent};
 use control::{ManagerClient, ManagerNotification};
 use engine::aggregation::ReadySockets;
 use engine::network::LeaderNetwork;
@@ -17,9 +17,12 @@ use serde::{Deserialize, Serialize};
 use units::{GroupId, Rank};
 
 use crate::error::Error;
+use crate::failure_agreement::{FailureAgreement, FailureMessage, OutgoingMessages, ReportedFailure};
 
 /// By then everything that a rank sent before it left has arrived.
 const DEPARTED_AFTER: Duration = Duration::from_secs(2);
+/// Messages that wait for the failure detector at most; then those that it does not take are dropped.
+const MAX_UNSENT: usize = 4096;
 
 /// Messages between ranks beside operations. Serialized names are part of the protocol.
 #[derive(Serialize, Deserialize)]
@@ -31,17 +34,25 @@ enum RankMessage {
         #[serde(rename = "disagree")]
         what: String,
     },
-    /// A communicator is unusable because of an internal error, or because a live rank is unreachable.
-    Failed { context: u32, unreachable: Option<u32>, what: String },
+    /// About failures on which the ranks agree.
+    Failure(FailureMessage),
     /// A rank cannot join a communicator, for a reason of its own.
     CannotJoin { context: u32, what: String },
     /// A leader has closed a communicator; to its first rank.
     #[serde(rename = "Freed")]
     Closed { context: u32 },
-    /// A rank has completed its last operation; to rank 0.
+    /// A rank has completed its last operation; to the coordinator.
     Leaving,
-    /// All ranks have; from rank 0.
+    /// All ranks have; from the coordinator.
     AllLeave,
+}
+
+/// Whether the failure detector will report a rank that this one misses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LossDetection {
+    Expected,
+    /// It would have: the process lives, and has only closed the communicator.
+    Overdue,
 }
 
 pub(crate) struct ProgressEngine {
@@ -51,11 +62,12 @@ pub(crate) struct ProgressEngine {
     pub failure_detector: Option<FailureDetector>,
     /// The connection to the manager, if this process has asked it for a tree.
     pub manager: Option<ManagerClient>,
-    /// Ranks that were lost, the first one first.
-    lost: Vec<u32>,
+    /// Failures on which the ranks agree.
+    failures: FailureAgreement,
+    /// Messages that the failure detector could not take yet.
+    unsent: VecDeque<(OobTarget, Vec<u8>)>,
     /// Ranks that left in order, and when.
     left: Vec<(u32, Instant)>,
-    failures: BTreeMap<GroupId, Error>,
     /// Communicators that a rank cannot join, with that rank and its reason.
     join_failures: BTreeMap<GroupId, (u32, String)>,
     /// How many failures of ranks and communicators this process has learned of.
@@ -66,8 +78,10 @@ pub(crate) struct ProgressEngine {
     others: BTreeMap<GroupId, Vec<u32>>,
     /// The trees that this process requested, and how many leaders still use each.
     trees: BTreeMap<GroupId, (GroupKey, usize)>,
-    /// At rank 0: the ranks that have completed their last operation.
+    /// At the coordinator: the ranks that have completed their last operation.
     leaving: BTreeSet<u32>,
+    /// This rank has completed its last operation.
+    is_leaving: bool,
     all_leave: bool,
 }
 
@@ -78,17 +92,23 @@ impl ProgressEngine {
             network,
             failure_detector: Some(failure_detector),
             manager: None,
-            lost: Vec::new(),
+            failures: FailureAgreement::default(),
+            unsent: VecDeque::new(),
             left: Vec::new(),
-            failures: BTreeMap::new(),
             join_failures: BTreeMap::new(),
             failure_count: Arc::default(),
             owners: BTreeMap::new(),
             others: BTreeMap::new(),
             trees: BTreeMap::new(),
             leaving: BTreeSet::new(),
+            is_leaving: false,
             all_leave: false,
         }
+    }
+
+    /// This process, in the communicator of all ranks.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
     }
 
     /// Makes all network progress that is possible now; true if there was any.
@@ -107,7 +127,13 @@ impl ProgressEngine {
         while let Some((context, error)) = self.network.next_failed_group() {
             // Other ranks may wait in it, although no operation is in flight here.
             let others = self.others.get(&context).cloned().unwrap_or_default();
-            self.announce_failure(context, &error.into(), &[], &others);
+            self.announce_failure(
+                context,
+                &Error::between_hosts(error, self.rank),
+                &[],
+                &others,
+                LossDetection::Expected,
+            );
         }
         was_busy
     }
@@ -121,7 +147,7 @@ impl ProgressEngine {
 
     pub(crate) fn close_communicator(&mut self, context: GroupId) {
         self.network.leave(context);
-        self.failures.remove(&context);
+        self.failures.close(context);
         self.others.remove(&context);
         self.join_failures.remove(&context);
     }
@@ -139,20 +165,49 @@ impl ProgressEngine {
     }
 
     fn send(&mut self, to: OobTarget, message: &RankMessage) {
-        if let (Some(detector), Ok(bytes)) = (&mut self.failure_detector, serde_json::to_vec(message)) {
-            let _ = detector.send(to, &bytes); // A rank that cannot be reached has left or is lost.
+        if let Ok(bytes) = serde_json::to_vec(message) {
+            self.unsent.push_back((to, bytes));
+            self.send_unsent();
         }
+    }
+
+    /// Sends messages in order, as far as the failure detector takes them: not while the job has no coordinator.
+    fn send_unsent(&mut self) {
+        let Some(detector) = &mut self.failure_detector else { return self.unsent.clear() };
+        while let Some((to, bytes)) = self.unsent.front() {
+            if detector.send(*to, bytes) == Err(OobSendError::WouldBlock) && self.unsent.len() < MAX_UNSENT {
+                return;
+            }
+            self.unsent.pop_front(); // A rank that cannot be reached has left or is lost.
+        }
+    }
+
+    fn send_failures(&mut self, messages: OutgoingMessages) {
+        messages.into_iter().for_each(|(to, message)| self.send(to, &RankMessage::Failure(message)));
     }
 
     /// Handles notifications of the manager and events of other ranks.
     pub(crate) fn poll_events(&mut self) {
         self.poll_manager();
+        self.send_unsent();
+        let overdue = self.failures.tick(Instant::now());
+        self.send_failures(overdue);
         while let Some(event) = self.failure_detector.as_mut().and_then(FailureDetector::turn) {
             match event {
-                RankEvent::Lost { rank } => {
-                    self.lost.push(rank);
-                    self.count_failure();
-                    self.network.rank_lost(Rank(rank));
+                RankEvent::Lost { ranks } => {
+                    self.failures.ranks_lost(ranks.clone());
+                    self.lose(&ranks);
+                }
+                RankEvent::CutOff { ranks } => {
+                    self.failures.cut_off(ranks.clone());
+                    self.lose(&ranks);
+                }
+                RankEvent::NewCoordinator { .. } => {
+                    let messages = self.failures.coordinator_changed();
+                    self.send_failures(messages);
+                    if self.is_leaving {
+                        self.send(OobTarget::Coordinator, &RankMessage::Leaving);
+                    }
                 }
                 RankEvent::Left { rank } => {
                     self.left.push((rank, Instant::now()));
@@ -167,22 +222,28 @@ impl ProgressEngine {
         }
     }
 
+    fn lose(&mut self, ranks: &[u32]) {
+        self.count_failure();
+        ranks.iter().for_each(|rank| self.network.rank_lost(Rank(*rank)));
+    }
+
     fn handle_message(&mut self, from: u32, message: RankMessage) {
         match message {
             RankMessage::Mismatch { context, what } => {
-                self.failures.entry(GroupId(context)).or_insert(Error::Mismatch { what });
+                self.failures.add(GroupId(context), Error::Mismatch { what });
                 self.count_failure();
             }
-            RankMessage::Failed { context, unreachable, what } => {
-                // The rank that another one cannot reach may be this one.
-                let lost = unreachable.map(|rank| if rank == self.rank { from } else { rank });
-                let error = lost.map_or(Error::Internal { what }, |rank| Error::RankLost { rank });
-                self.failures.entry(GroupId(context)).or_insert(error);
-                self.count_failure();
+            RankMessage::Failure(message) => {
+                let is_news = matches!(message, FailureMessage::Announce(_));
+                let answers = self.failures.handle(Instant::now(), message);
+                if is_news {
+                    self.count_failure();
+                }
+                self.send_failures(answers);
             }
             RankMessage::CannotJoin { context, what } => {
                 let error = Error::Internal { what: format!("rank {from} cannot join: {what}") };
-                self.failures.entry(GroupId(context)).or_insert(error);
+                self.failures.add(GroupId(context), error);
                 self.join_failures.entry(GroupId(context)).or_insert((from, what));
                 self.count_failure();
             }
@@ -212,24 +273,32 @@ impl ProgressEngine {
     }
 
     /// Reports that this process has completed its last operation.
-    pub(crate) fn announce_leaving(&mut self, rank: u32) {
-        if rank == 0 {
-            self.leaving.insert(0);
-        } else {
-            self.send(OobTarget::Rank(0), &RankMessage::Leaving);
-        }
+    pub(crate) fn announce_leaving(&mut self) {
+        self.is_leaving = true;
+        self.send(OobTarget::Coordinator, &RankMessage::Leaving);
     }
 
-    /// True if no other rank needs this process. Rank 0 collects who is leaving, and tells the others when all are.
-    pub(crate) fn may_leave(&mut self, rank: u32, size: u32) -> bool {
-        if rank == 0 && !self.all_leave {
-            let lost = self.lost.iter().filter(|rank| !self.leaving.contains(rank)).count();
-            self.all_leave = self.leaving.len() + lost >= size as usize;
+    /// True if no other rank needs this process. The coordinator collects who is leaving, and tells the others when all are.
+    pub(crate) fn may_leave(&mut self, size: u32) -> bool {
+        if !self.all_leave && !self.leaving.is_empty() {
+            let gone = self.failures.lost_ranks().chain(self.left.iter().map(|(rank, _)| *rank));
+            let done: BTreeSet<u32> = gone.chain(self.leaving.iter().copied()).collect();
+            self.all_leave = done.len() >= size as usize;
             if self.all_leave {
                 self.send(OobTarget::All, &RankMessage::AllLeave);
             }
         }
         self.all_leave
+    }
+
+    /// True if other ranks need this one as their coordinator.
+    pub(crate) fn is_coordinator_needed(&self) -> bool {
+        self.failure_detector.as_ref().is_some_and(FailureDetector::is_needed)
+    }
+
+    /// When [`Self::poll_events`] has something to do at the latest, if anything is expected.
+    pub(crate) fn next_event_timeout(&self) -> Option<Duration> {
+        self.failure_detector.as_ref().and_then(FailureDetector::next_timeout)
     }
 
     /// Tells the other ranks of a communicator that this one cannot join it: they wait for it.
@@ -255,14 +324,12 @@ impl ProgressEngine {
 
     /// True if the failure detector has reported this rank as lost: its process has ended, or nothing comes from it any more.
     pub(crate) fn is_lost(&self, rank: u32) -> bool {
-        self.lost.contains(&rank)
+        self.failures.is_lost(rank)
     }
 
     /// Why a communicator of these ranks is unusable, if it is.
     pub(crate) fn failure_of(&self, context: GroupId, ranks: &[u32]) -> Option<Error> {
-        let lost = self.lost.iter().find(|lost| ranks.contains(lost));
-        let lost = lost.map(|rank| Error::RankLost { rank: *rank });
-        lost.or_else(|| self.failures.get(&context).cloned())
+        self.failures.failure_of(context, ranks)
     }
 
     /// An error if one of these ranks has left while this process still waits: what was awaited since `waiting_since` and has not
@@ -275,31 +342,43 @@ impl ProgressEngine {
         let (rank, _) = self.left.iter().find(|(rank, left)| {
             ranks.contains(rank) && left.elapsed() > DEPARTED_AFTER && since.elapsed() > DEPARTED_AFTER
         })?;
-        Some(Error::RankLost { rank: *rank })
+        Some(Error::RanksLost { ranks: vec![*rank] })
     }
 
     /// Tells other ranks that a communicator is unusable. After a mismatch: the ranks of this host, since other hosts find out by
-    /// themselves. After any other failure: all ranks, except for the loss of a rank, which the failure detector reports to all.
+    /// themselves. After any other failure: all ranks, through the coordinator, so that all return the same error.
     pub(crate) fn announce_failure(
         &mut self,
         context: GroupId,
         error: &Error,
         same_host: &[u32],
         all_others: &[u32],
+        detection: LossDetection,
     ) {
-        if self.failures.insert(context, error.clone()).is_some() {
+        let mut ranks = all_others.to_vec();
+        ranks.push(self.rank);
+        if self.failures.failure_of(context, &ranks).is_some() {
             return;
         }
-        self.count_failure();
-        let failed = |unreachable| RankMessage::Failed { context: context.0, unreachable, what: error.to_string() };
-        let (message, to) = match error {
-            Error::Mismatch { what } => (RankMessage::Mismatch { context: context.0, what: what.clone() }, same_host),
-            Error::RankLost { rank } if !self.lost.contains(rank) => (failed(Some(*rank)), all_others),
-            Error::Internal { .. } => (failed(None), all_others),
-            Error::RankLost { .. } | Error::InvalidArgument { .. } => return,
+        let failure = match error {
+            Error::Mismatch { what } => {
+                self.failures.add(context, error.clone());
+                self.count_failure();
+                let message = RankMessage::Mismatch { context: context.0, what: what.clone() };
+                return same_host.iter().for_each(|rank| self.send(OobTarget::Rank(*rank), &message));
+            }
+            Error::Unreachable { from, to } => ReportedFailure::Unreachable { from: *from, to: *to },
+            Error::Internal { what } => ReportedFailure::Internal { what: what.clone() },
+            Error::RanksLost { ranks } => match self.left.iter().find(|(rank, _)| ranks.contains(rank)) {
+                Some((rank, _)) => ReportedFailure::Departed { rank: *rank },
+                None => match (detection, ranks.first()) {
+                    (LossDetection::Overdue, Some(rank)) => ReportedFailure::Departed { rank: *rank },
+                    _ => return, // The failure detector tells all.
+                },
+            },
+            Error::CutOff { .. } | Error::InvalidArgument { .. } => return,
         };
-        for rank in to {
-            self.send(OobTarget::Rank(*rank), &message);
-        }
+        let messages = self.failures.report(context, failure, &ranks);
+        self.send_failures(messages);
     }
 }

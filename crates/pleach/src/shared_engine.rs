@@ -229,15 +229,15 @@ impl SharedEngine {
     }
 
     /// Answers other ranks until none needs this process: until all leave, or for [`LINGER`] after everything sent was acknowledged.
-    pub(crate) fn linger(&self, rank: u32, size: u32) {
-        self.engine().announce_leaving(rank);
+    pub(crate) fn linger(&self, size: u32) {
+        self.engine().announce_leaving();
         let began = Instant::now();
         let mut drained = None;
         loop {
             let mut engine = self.engine();
             engine.progress();
             engine.poll_events();
-            if engine.may_leave(rank, size) || began.elapsed() > MAX_LINGER {
+            if engine.may_leave(size) || began.elapsed() > MAX_LINGER {
                 return;
             }
             drained = if engine.network.is_drained() { drained.or_else(|| Some(Instant::now())) } else { None };
@@ -249,9 +249,21 @@ impl SharedEngine {
         }
     }
 
+    /// Serves the other ranks while this one is their coordinator.
+    pub(crate) fn coordinate_until_not_needed(&self, timeout: Duration) {
+        let began = Instant::now();
+        while self.engine().is_coordinator_needed() && began.elapsed() < timeout {
+            self.sleep();
+            let mut engine = self.engine();
+            engine.progress();
+            engine.poll_events();
+        }
+    }
+
     /// Sleeps until a packet or an event arrives, or a timer is due.
     fn sleep(&self) -> EngineWakeup {
         let max_sleep = if self.progress_callback.is_some() { MAX_SLEEP_WITH_CALLBACK } else { MAX_SLEEP };
+        // Not until the failure detector's next timer: a sleep is short anyway.
         let timeout = self.engine().network.next_timeout().unwrap_or(max_sleep).min(max_sleep);
         let timeout =
             EpollTimeout::try_from(timeout.as_nanos().div_ceil(1_000_000) as u32).unwrap_or(EpollTimeout::ZERO);

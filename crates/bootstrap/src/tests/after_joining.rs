@@ -6,7 +6,12 @@ use super::super::rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, S
 use super::*;
 
 fn is_lost(event: &[RankEvent], rank: u32) -> bool {
-    *event == [RankEvent::Lost { rank }]
+    *event == [RankEvent::Lost { ranks: vec![rank] }]
+}
+
+/// The events after rank 0 and these others are lost.
+fn taken_over(coordinator: u32, lost: &[u32]) -> [RankEvent; 2] {
+    [RankEvent::NewCoordinator { rank: coordinator }, RankEvent::Lost { ranks: lost.to_vec() }]
 }
 
 #[test]
@@ -21,13 +26,38 @@ fn a_rank_that_is_dropped_is_lost_to_all_others() {
 }
 
 #[test]
-fn when_rank_zero_is_dropped_all_agree_that_it_is_lost() {
+fn when_rank_zero_is_dropped_all_agree_that_it_is_lost_and_the_next_rank_follows_it() {
     let mut detectors = failure_detectors(4);
     drop(detectors.remove(0));
-    let received = events_of(&mut detectors.iter_mut().collect::<Vec<_>>(), 1);
-    assert!(received.iter().all(|event| is_lost(event, 0)), "{received:?}");
-    assert!(detectors.iter_mut().all(|detector| detector.turn().is_none()
-        && detector.send(OobTarget::All, b"?") == Err(OobSendError::Disconnected)));
+    let received = events_of(&mut detectors.iter_mut().collect::<Vec<_>>(), 2);
+    assert!(received.iter().all(|events| *events == taken_over(1, &[0])), "{received:?}");
+    detectors[1].send(OobTarget::Rank(3), b"through rank 1").expect("room");
+    detectors[2].send(OobTarget::Coordinator, b"to it").expect("room");
+    let [one, _, three] = &mut detectors[..] else { panic!("three are left") };
+    let received = events_of(&mut [three, one], 1);
+    assert_eq!(received[0], [RankEvent::Message { from: 2, bytes: b"through rank 1".to_vec() }]);
+    assert_eq!(received[1], [RankEvent::Message { from: 3, bytes: b"to it".to_vec() }]);
+    drop(detectors.remove(0));
+    let received = events_of(&mut detectors.iter_mut().collect::<Vec<_>>(), 2);
+    assert!(received.iter().all(|events| *events == taken_over(2, &[1])), "{received:?}");
+    drop(detectors.remove(0));
+    assert_eq!(events_of(&mut [&mut detectors[0]], 2), [taken_over(3, &[2])]);
+}
+
+#[test]
+fn ranks_that_end_together_are_one_set_that_all_others_name() {
+    for gone in [vec![2, 4], vec![0, 3], vec![0, 1], vec![0, 1, 5]] {
+        let mut detectors: Vec<_> = failure_detectors(6).into_iter().map(Some).collect();
+        gone.iter().for_each(|rank| drop(detectors[*rank as usize].take()));
+        let mut left: Vec<&mut FailureDetector> = detectors.iter_mut().flatten().collect();
+        let moves = gone.contains(&0);
+        let received = events_of(&mut left, if moves { 2 } else { 1 });
+        let coordinator = (0..6).find(|rank| !gone.contains(rank)).expect("some are left");
+        let lost = RankEvent::Lost { ranks: gone.clone() };
+        let expected = if moves { taken_over(coordinator, &gone).to_vec() } else { vec![lost] };
+        // A rank may have to ask several others; only the last one accepts it.
+        assert!(received.iter().all(|events| *events == expected), "{gone:?}: {received:?}");
+    }
 }
 
 #[test]
@@ -40,8 +70,11 @@ fn a_goodbye_is_not_a_loss() {
     leaving.join().expect("rank 0 has received");
     let (mut one, zero) = (detectors.pop().expect("two"), detectors.pop().expect("two"));
     zero.leave(Duration::ZERO);
-    assert_eq!(events_of(&mut [&mut one], 1), [[RankEvent::Left { rank: 0 }]]);
+    let expected = [RankEvent::Left { rank: 0 }, RankEvent::NewCoordinator { rank: 1 }];
+    assert_eq!(events_of(&mut [&mut one], 2), [expected]);
+    let began = Instant::now();
     one.leave(SOON);
+    assert!(began.elapsed() < SOON / 2, "nobody needs it");
 }
 
 #[test]
@@ -128,7 +161,7 @@ fn a_rank_that_does_not_read_stalls_only_those_that_write_to_it() {
     drop(detectors.remove(1));
     let mut received = Vec::new();
     let began = Instant::now();
-    while received.last() != Some(&RankEvent::Lost { rank: 1 }) {
+    while received.last() != Some(&RankEvent::Lost { ranks: vec![1] }) {
         assert!(began.elapsed() < SOON, "{} pieces", received.len());
         detectors[0].turn();
         received.extend(detectors[1].turn());
@@ -146,10 +179,11 @@ fn a_rank_that_sends_malformed_messages_is_expelled_and_informed() {
     use super::super::rendezvous_message::{RendezvousMessageKind, encode_message};
     let mut detectors = failure_detectors(3);
     let mut one = detectors.remove(1);
-    one.send_raw(encode_message(RendezvousMessageKind::Table, &[b"mine"]));
+    one.send_raw(&encode_message(RendezvousMessageKind::Table, &[b"mine"]));
     let received = events_of(&mut detectors.iter_mut().collect::<Vec<_>>(), 1);
     assert!(received.iter().all(|event| is_lost(event, 1)), "{received:?}");
-    assert_eq!(events_of(&mut [&mut one], 2), [[RankEvent::Lost { rank: 1 }, RankEvent::Lost { rank: 0 }]]);
+    assert_eq!(events_of(&mut [&mut one], 1), [[RankEvent::Lost { ranks: vec![1] }]]);
+    assert_eq!(one.send(OobTarget::All, b"?"), Err(OobSendError::Disconnected));
 }
 
 /// The descriptor must become readable for every event that a poll would find.
@@ -168,7 +202,9 @@ fn the_descriptor_is_readable_when_events_wait() {
     assert_eq!(ready(&detectors[0], 0), 0);
     drop(detectors.remove(0));
     assert_eq!(ready(&detectors[0], 5000), 1);
-    assert_eq!(detectors[0].turn(), Some(RankEvent::Lost { rank: 0 }));
+    assert_eq!(detectors[0].turn(), Some(RankEvent::NewCoordinator { rank: 1 }));
+    assert_eq!(detectors[0].turn(), Some(RankEvent::Lost { ranks: vec![0] }));
+    assert_eq!(detectors[0].turn(), None);
     assert_eq!(ready(&detectors[0], 0), 0, "no event is left");
 }
 
@@ -231,7 +267,7 @@ fn a_killed_rank_zero_is_noticed_by_all_others_within_a_second() {
     let mut detectors = threads.map(|thread| thread.join().expect("no panic"));
     let began = Instant::now();
     zero.0.kill().expect("it runs");
-    let received = events_of(&mut detectors.iter_mut().collect::<Vec<_>>(), 1);
+    let received = events_of(&mut detectors.iter_mut().collect::<Vec<_>>(), 2);
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    assert!(received.iter().all(|event| is_lost(event, 0)), "{received:?}");
+    assert!(received.iter().all(|events| *events == taken_over(1, &[0])), "{received:?}");
 }

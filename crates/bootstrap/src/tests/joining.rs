@@ -2,13 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::thread::spawn;
 
 use super::super::auth::{Nonce, random_nonce};
 use super::super::endpoint_record::EndpointRecord;
+use super::super::framing::{FramedStream, ReadOutcome};
 use super::super::join_request::{JoinRequest, RENDEZVOUS_VERSION};
+use super::super::rank_event::OobTarget;
 use super::super::rendezvous_file;
-use super::super::rendezvous_message::{RendezvousMessageKind, encode_message};
+use super::super::rendezvous_message::{RendezvousMessageKind, encode_message, next_message};
+use super::super::stream_security::{accept_answer, offer};
 use super::super::token_key::TokenKey;
 use super::*;
 
@@ -113,6 +117,33 @@ impl TestClient {
         self.tcp.write_all(bytes).expect("it is open");
     }
 
+    /// Encrypts the connection with this key, then sends a message; the kind of the reply to it.
+    fn ask(self, key: &TokenKey, message: Arc<[u8]>) -> Option<RendezvousMessageKind> {
+        let mut stream = FramedStream::new(self.tcp).expect("options that Linux has");
+        let receive = |stream: &mut FramedStream| {
+            let began = Instant::now();
+            loop {
+                assert!(began.elapsed() < SOON);
+                stream.flush().ok()?;
+                stream.wait(began + SOON).expect("poll");
+                let outcome = stream.fill(1 << 16).ok()?;
+                match next_message(stream, 1 << 16).ok()? {
+                    None if outcome == ReadOutcome::Closed => return None,
+                    None => {}
+                    message => return message,
+                }
+            }
+        };
+        let (channel, offered) = offer(key).expect("random numbers");
+        stream.queue(offered);
+        match receive(&mut stream)? {
+            (RendezvousMessageKind::Secure, body) => accept_answer(&mut stream, channel, &body).ok()?,
+            (kind, _) => return Some(kind),
+        }
+        stream.queue(message);
+        receive(&mut stream).map(|(kind, _)| kind)
+    }
+
     /// The kind of the reply; `None` if the connection is closed without one.
     fn reply_kind(mut self) -> Option<u8> {
         let mut head = [0; 5];
@@ -138,7 +169,7 @@ fn unauthenticated_connections_do_not_disturb_a_job() {
         version: RENDEZVOUS_VERSION,
         size: 3,
         nonce: random_nonce().expect("Linux has random numbers"),
-        record: EndpointRecord::own(rank, vec![], vec![]),
+        record: EndpointRecord::own(rank, vec![], vec![], vec![]),
     };
 
     let (mut garbage, _) = TestClient::at(record.port);
@@ -149,15 +180,15 @@ fn unauthenticated_connections_do_not_disturb_a_job() {
     large.send(&[0xff, 0xff, 0xff, 0x7f, RendezvousMessageKind::Hello as u8]);
     assert_eq!(large.reply_kind(), None);
 
-    let (mut foreign, challenge) = TestClient::at(record.port);
+    let (foreign, challenge) = TestClient::at(record.port);
     let wrong = TokenKey::new(&JobToken(b"guessed".to_vec()), &record.secret);
-    foreign.send(&encode_message(RendezvousMessageKind::Hello, &[&hello(1).to_bytes(&wrong, &challenge)]));
-    assert_eq!(foreign.reply_kind(), Some(RendezvousMessageKind::Rejected as u8));
+    let request = encode_message(RendezvousMessageKind::Hello, &[&hello(1).to_bytes(&wrong, &challenge)]);
+    assert_eq!(foreign.ask(&wrong, request), Some(RendezvousMessageKind::Rejected));
 
-    let (mut replayed, other_challenge) = TestClient::at(record.port);
+    let (replayed, other_challenge) = TestClient::at(record.port);
     assert_ne!(challenge, other_challenge);
-    replayed.send(&encode_message(RendezvousMessageKind::Hello, &[&hello(1).to_bytes(&key, &challenge)]));
-    assert_eq!(replayed.reply_kind(), Some(RendezvousMessageKind::Rejected as u8));
+    let request = encode_message(RendezvousMessageKind::Hello, &[&hello(1).to_bytes(&key, &challenge)]);
+    assert_eq!(replayed.ask(&key, request), Some(RendezvousMessageKind::Rejected));
 
     // One that closes in the middle of its request, one that stalls there, and many that send nothing.
     let (mut half, challenge) = TestClient::at(record.port);
@@ -169,17 +200,17 @@ fn unauthenticated_connections_do_not_disturb_a_job() {
         (0..50).map(|_| TcpStream::connect(("127.0.0.1", record.port)).expect("it listens")).collect();
 
     // A rank outside the job, and a duplicate rank.
-    let (mut beyond, challenge) = TestClient::at(record.port);
-    beyond.send(&encode_message(RendezvousMessageKind::Hello, &[&hello(3).to_bytes(&key, &challenge)]));
-    assert_eq!(beyond.reply_kind(), Some(RendezvousMessageKind::Rejected as u8));
+    let (beyond, challenge) = TestClient::at(record.port);
+    let request = encode_message(RendezvousMessageKind::Hello, &[&hello(3).to_bytes(&key, &challenge)]);
+    assert_eq!(beyond.ask(&key, request), Some(RendezvousMessageKind::Rejected));
     let one = {
         let job = job.clone();
         spawn(move || join_as(&job, 1, 3, &TIMEOUTS))
     };
     std::thread::sleep(Duration::from_millis(200));
-    let (mut twice, challenge) = TestClient::at(record.port);
-    twice.send(&encode_message(RendezvousMessageKind::Hello, &[&hello(1).to_bytes(&key, &challenge)]));
-    assert_eq!(twice.reply_kind(), Some(RendezvousMessageKind::Rejected as u8));
+    let (twice, challenge) = TestClient::at(record.port);
+    let request = encode_message(RendezvousMessageKind::Hello, &[&hello(1).to_bytes(&key, &challenge)]);
+    assert_eq!(twice.ask(&key, request), Some(RendezvousMessageKind::Rejected));
 
     let began = Instant::now();
     let two = join_as(&job, 2, 3, &TIMEOUTS).expect("it joins");
@@ -225,19 +256,68 @@ fn a_rank_that_dies_before_all_have_joined_may_join_again() {
         }
     };
     let key = TokenKey::new(&environment(&job, 0, 3).token, &record.secret);
-    let (mut dying, challenge) = TestClient::at(record.port);
+    let (dying, challenge) = TestClient::at(record.port);
     let hello = JoinRequest {
         version: RENDEZVOUS_VERSION,
         size: 3,
         nonce: random_nonce().expect("Linux has random numbers"),
-        record: EndpointRecord::own(1, vec![], vec![]),
+        record: EndpointRecord::own(1, vec![], vec![], vec![]),
     };
-    dying.send(&encode_message(RendezvousMessageKind::Hello, &[&hello.to_bytes(&key, &challenge)]));
-    assert_eq!(dying.reply_kind(), Some(RendezvousMessageKind::Welcome as u8));
+    let request = encode_message(RendezvousMessageKind::Hello, &[&hello.to_bytes(&key, &challenge)]);
+    assert_eq!(dying.ask(&key, request), Some(RendezvousMessageKind::Welcome));
     let others = [1, 2].map(|rank| {
         let job = job.clone();
         spawn(move || join_as(&job, rank, 3, &TIMEOUTS))
     });
     assert!(zero.join().expect("no panic").is_ok());
     assert!(others.into_iter().all(|thread| thread.join().expect("no panic").is_ok()));
+}
+
+/// Copies one direction of a connection, and keeps what passes.
+fn tap(mut from: TcpStream, mut to: TcpStream, seen: Arc<Mutex<Vec<u8>>>) {
+    spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            seen.lock().expect("no panic").extend_from_slice(&bytes[..count]);
+            if to.write_all(&bytes[..count]).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Ranks publish the job's key in their records: whoever listens on the network must not learn it.
+#[test]
+fn an_eavesdropper_sees_neither_records_nor_messages() {
+    let (job, marker) = (new_job(), b"the key of the job, in 32 bytes.");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("loopback").port();
+    let tap_listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let tap_port = tap_listener.local_addr().expect("bound").port();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let tapped = Arc::clone(&seen);
+    spawn(move || {
+        for near in tap_listener.incoming().flatten() {
+            let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+            tap(copy(&near), copy(&far), Arc::clone(&tapped));
+            tap(far, near, Arc::clone(&tapped));
+        }
+    });
+    let join = |rank: u32, port: u16| {
+        let rendezvous = RendezvousPoint::Address { host: "127.0.0.1".to_owned(), port };
+        let environment = JobEnvironment { rendezvous, ..environment(&job, rank, 2) };
+        spawn(move || {
+            let endpoint = LocalEndpoint { addresses: Vec::new(), extra: marker.to_vec() };
+            join(&environment, endpoint, &TIMEOUTS).expect("both ranks join")
+        })
+    };
+    let ranks = [join(0, port), join(1, tap_port)].map(|thread| thread.join().expect("no panic"));
+    let [mut zero, mut one] = ranks.map(|joined| joined.failure_detector);
+    zero.send(OobTarget::Rank(1), marker).expect("room");
+    one.send(OobTarget::Rank(0), marker).expect("room");
+    let received = events_of(&mut [&mut zero, &mut one], 1);
+    assert_eq!(received[1], [RankEvent::Message { from: 0, bytes: marker.to_vec() }]);
+    let seen = seen.lock().expect("no panic");
+    assert!(seen.len() > 4 * marker.len(), "the tap sees both directions");
+    assert!(!seen.windows(8).any(|window| marker.windows(8).any(|part| part == window)));
 }

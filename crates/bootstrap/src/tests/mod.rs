@@ -2,6 +2,7 @@
 
 mod after_joining;
 mod joining;
+mod membership_trials;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

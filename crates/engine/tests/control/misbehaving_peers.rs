@@ -63,7 +63,7 @@ fn frame(json: &str) -> Vec<u8> {
     [&(json.len() as u32).to_le_bytes(), json.as_bytes()].concat()
 }
 
-const HELLO: &str = r#"{"hello":{"pleach":1,"nonce":"00112233445566778899aabbccddeeff","secret":false}}"#;
+const HELLO: &str = r#"{"hello":{"pleach":2,"secret":false}}"#;
 
 /// True if the peer closes the connection within the time.
 fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
@@ -92,8 +92,8 @@ fn malformed_input() -> Vec<(Vec<u8>, &'static str)> {
         (u32::MAX.to_le_bytes().to_vec(), NOT_PLEACH),
         (frame("not json"), NOT_PLEACH),
         (frame(r#"{"open_job":{"request":1,"name":"early","quota":null}}"#), NOT_PLEACH),
-        (frame(&HELLO.replace("\"pleach\":1", "\"pleach\":2")), NOT_PLEACH),
-        (frame(&HELLO.replace("00112233", "0011223x")), NOT_PLEACH),
+        (frame(&HELLO.replace("\"pleach\":2", "\"pleach\":3")), NOT_PLEACH),
+        (frame(r#"{"secure":{"noise":[1,2,3]}}"#), NOT_PLEACH),
         (frame(&"x".repeat(2_000)), NOT_PLEACH),
         ([frame(HELLO), frame(HELLO)].concat(), MALFORMED),
         ([frame(HELLO), frame(r#"{"open_the_door":{}}"#)].concat(), MALFORMED),

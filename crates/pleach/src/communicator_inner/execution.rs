@@ -33,8 +33,6 @@ const YIELD_ROUNDS: u32 = 2_000;
 /// Short, because a write of another rank to shared memory does not wake this sleep.
 const QUEUE_SLEEP: Duration = Duration::from_micros(50);
 const ROUNDS_PER_CHECK: u32 = 64;
-/// How long the failure detector may take to report why a rank of this host is gone.
-const LOSS_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl CommunicatorInner {
     /// Runs an operation on the caller's bytes, and blocks until it is complete.
@@ -60,7 +58,7 @@ impl CommunicatorInner {
             return self.inter_host(collective).map(|_| ());
         }
         let mut state = self.state();
-        let is_alone = state.queue.is_empty();
+        let is_alone = state.queue.is_empty() && state.suspected.is_none();
         if is_alone && let HostTeams::Whole(_) = state.teams {
             return self.run_within_host(&mut state, collective, buffers);
         }
@@ -96,15 +94,12 @@ impl CommunicatorInner {
         }
         let call = self.call_within_host(collective)?;
         self.process.activity.note_call();
-        let result = self.wait_in_team(team, &mut None, call, buffers);
-        match &result {
-            Ok(()) => {
-                state.statistics.operations += 1;
-                state.statistics.within_host += 1;
-            }
-            Err(error) => self.fail(state, error),
+        if let Err(error) = self.wait_in_team(team, &mut None, call, buffers) {
+            return Err(self.fail(state, &error));
         }
-        result
+        state.statistics.operations += 1;
+        state.statistics.within_host += 1;
+        Ok(())
     }
 
     /// Starts an operation on bytes of its own.
@@ -129,7 +124,7 @@ impl CommunicatorInner {
     pub(crate) fn test(&self, id: u64) -> bool {
         let _in_library = self.process.activity.enter();
         let mut state = self.state();
-        self.advance(&mut state, None);
+        self.advance_and_check(&mut state, id);
         !state.is_queued(id)
     }
 
@@ -142,15 +137,20 @@ impl CommunicatorInner {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        self.advance(&mut state, None);
+        self.advance_and_check(&mut state, id);
+        state.completed.remove(&id)
+    }
+
+    /// Advances all operations; from time to time, looks whether the communicator has failed while one is in flight.
+    fn advance_and_check(&self, state: &mut CommunicatorState, id: u64) {
+        self.advance(state, None);
         state.polls = state.polls.wrapping_add(1);
         if state.is_queued(id)
             && state.polls.is_multiple_of(POLLS_PER_CHECK)
             && let Err(error) = self.check(&mut None)
         {
-            self.fail(&mut state, &error);
+            state.suspect(error);
         }
-        state.completed.remove(&id)
     }
 
     /// Blocks until an operation that was started is complete; its bytes.
@@ -184,12 +184,12 @@ impl CommunicatorInner {
     ) -> Result<(), Error> {
         let mut driver = BlockingDriver { communicator: self, multicast_socket: None, stream: None };
         let CommunicatorState { teams, spare, .. } = state;
-        let result = operation.step(buffers, teams, spare, &mut StartGate::default(), &mut driver);
-        match &result {
-            Ok(()) => state.count(operation),
-            Err(error) => self.fail(state, error),
+        if let Err(error) = operation.step(buffers, teams, spare, &mut StartGate::default(), &mut driver) {
+            drop(driver);
+            return Err(self.fail(state, &error));
         }
-        result
+        state.count(operation);
+        Ok(())
     }
 
     /// Blocks until an operation of the queue is complete; its own bytes. `borrowed` are the caller's, if it works on those.
@@ -221,7 +221,7 @@ impl CommunicatorInner {
             if rounds.is_multiple_of(ROUNDS_PER_CHECK) {
                 self.process.shared.call_progress_callback();
                 if let Err(error) = self.check(&mut waiting_since) {
-                    self.fail(state, &error);
+                    state.suspect(error);
                 }
             }
         }
@@ -246,6 +246,12 @@ impl CommunicatorInner {
 
     /// Advances every operation in flight as far as it goes without blocking.
     fn advance(&self, state: &mut CommunicatorState, mut borrowed: Option<(u64, &mut [u8])>) {
+        if let Some((error, since)) = &state.suspected {
+            if let Some(agreed) = self.agreed_failure(error, *since) {
+                self.settle(state, &agreed);
+            }
+            return;
+        }
         let mut driver = PollingDriver { engine: self.process.shared.engine() };
         driver.engine.progress();
         let mut gate = StartGate::default();
@@ -272,7 +278,8 @@ impl CommunicatorInner {
         }
         drop(driver);
         match failed {
-            Some(error) => self.fail(state, &error),
+            Some(error @ Error::InvalidArgument { .. }) => self.settle(state, &error),
+            Some(error) => state.suspect(error),
             None => state.collect_completed(),
         }
     }
@@ -315,24 +322,20 @@ impl CommunicatorInner {
         }
     }
 
-    /// The error after a rank of this host is gone. The failure detector may soon know more about it.
+    /// The error after a rank of this host is gone.
     #[cold]
     fn loss_of(&self, local_rank: u16) -> Error {
-        let began = Instant::now();
-        loop {
-            if let Err(error) = self.check(&mut None) {
-                return error;
-            }
-            if began.elapsed() > LOSS_REPORT_TIMEOUT {
-                let rank = self.layout.hosts[self.layout.host][usize::from(local_rank)];
-                return Error::RankLost { rank: self.layout.ranks[rank as usize] };
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let rank = self.layout.hosts[self.layout.host][usize::from(local_rank)];
+        Error::RanksLost { ranks: vec![self.layout.ranks[rank as usize]] }
     }
 }
 
 impl CommunicatorState {
+    /// A poll has found a failure, which stays until the ranks agree.
+    fn suspect(&mut self, error: Error) {
+        self.suspected.get_or_insert((error, Instant::now()));
+    }
+
     fn take_id(&mut self) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -345,7 +348,7 @@ impl CommunicatorState {
 
     /// Takes an operation out of the queue if it is the only one there.
     fn take_if_alone(&mut self, id: u64) -> Option<HierarchicalOperation> {
-        let is_alone = self.queue.len() == 1 && self.queue[0].id == id;
+        let is_alone = self.queue.len() == 1 && self.queue[0].id == id && self.suspected.is_none();
         if is_alone { self.queue.pop_front() } else { None }
     }
 
@@ -494,7 +497,8 @@ fn take_result(
 ) -> Option<Result<InterHostResult, Error>> {
     let result = engine.network.take(handle)?;
     let tree_is_sound = engine.network.tree(route.context).is_some_and(|(_, is_sound)| is_sound);
-    Some(result.map(|data| InterHostResult { data, tree_is_sound }).map_err(Error::from))
+    let me = engine.rank();
+    Some(result.map(|data| InterHostResult { data, tree_is_sound }).map_err(|error| Error::between_hosts(error, me)))
 }
 
 /// Runs something that wants input and result in one place.

@@ -8,7 +8,7 @@ mod routing;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use protocol::collective::{
     AggregationAvailability, AggregationUnavailable, CollectiveOperation, MeasuredTimes, MethodPreferences,
@@ -16,9 +16,16 @@ use protocol::collective::{
 use units::GroupId;
 
 use crate::error::Error;
+use crate::failure_agreement::AGREEMENT_TIMEOUT;
 use crate::hierarchical_operation::{CollectiveRoute, HierarchicalOperation, HostTeams};
 use crate::job_process::JobProcess;
+use crate::progress_engine::LossDetection;
 use crate::statistics::CommunicatorStatistics;
+
+/// By then the failure detector has reported a process of the same host that has ended.
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a rank that has found a failure looks whether the others agree.
+const AGREEMENT_POLL: Duration = Duration::from_millis(1);
 
 /// What the choice of an inter-host method depends on, beside the operation itself. The same at all ranks.
 pub(crate) struct SelectionContext {
@@ -41,6 +48,8 @@ struct CommunicatorState {
     /// An allocation for the next inter-host stage.
     spare: Vec<u8>,
     polls: u32,
+    /// A failure that a poll has found and on which the ranks have not agreed yet, and since when.
+    suspected: Option<(Error, Instant)>,
     /// Why the communicator is unusable.
     failure: Option<Error>,
     statistics: CommunicatorStatistics,
@@ -94,6 +103,7 @@ impl CommunicatorInner {
             next_id: 0,
             spare: Vec::new(),
             polls: 0,
+            suspected: None,
             failure: None,
             statistics: CommunicatorStatistics::default(),
         };
@@ -174,18 +184,46 @@ impl CommunicatorInner {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Marks this communicator unusable, fails the operations in flight and tells the other ranks. An invalid argument does
-    /// none of that.
-    fn fail(&self, state: &mut CommunicatorState, error: &Error) {
+    /// Marks this communicator unusable, fails the operations in flight, and tells the other ranks. Blocks until all ranks agree on
+    /// the error, which it returns. An invalid argument does none of that.
+    fn fail(&self, state: &mut CommunicatorState, error: &Error) -> Error {
         if matches!(error, Error::InvalidArgument { .. }) {
-            return;
+            return error.clone();
         }
-        let error = state.failure.get_or_insert_with(|| error.clone()).clone();
+        let since = Instant::now();
+        while state.failure.is_none() {
+            match self.agreed_failure(error, since) {
+                Some(agreed) => self.settle(state, &agreed),
+                None => {
+                    self.process.shared.call_progress_callback();
+                    std::thread::sleep(AGREEMENT_POLL);
+                }
+            }
+        }
+        state.failure.clone().unwrap_or_else(|| error.clone())
+    }
+
+    /// The error on which the ranks agree after this one has found one, if they have; its own if they take too long.
+    fn agreed_failure(&self, own: &Error, since: Instant) -> Option<Error> {
+        let is_overdue = since.elapsed() > DETECTION_TIMEOUT;
+        self.announce(own, if is_overdue { LossDetection::Overdue } else { LossDetection::Expected });
+        let mut engine = self.process.shared.engine();
+        engine.progress();
+        engine.poll_events();
+        let agreed = engine.failure_of(self.context, &self.layout.ranks);
+        // Each rank finds a mismatch by itself.
+        let needs_no_agreement = matches!(own, Error::Mismatch { .. }) || since.elapsed() > AGREEMENT_TIMEOUT;
+        agreed.or_else(|| needs_no_agreement.then(|| own.clone()))
+    }
+
+    /// Fails everything with an error on which the ranks agree.
+    fn settle(&self, state: &mut CommunicatorState, error: &Error) {
+        state.failure = Some(error.clone());
+        state.suspected = None;
         self.cancel_streams(state);
         for operation in state.queue.drain(..) {
             state.completed.insert(operation.id, Err(error.clone()));
         }
-        self.announce_failure(&error);
     }
 
     /// Ends the use of the buffers of operations in flight, before they are given back.
@@ -199,6 +237,10 @@ impl CommunicatorInner {
 
     /// Tells the ranks that depend on this one that the communicator is unusable.
     pub(crate) fn announce_failure(&self, error: &Error) {
+        self.announce(error, LossDetection::Expected);
+    }
+
+    fn announce(&self, error: &Error, detection: LossDetection) {
         let is_mismatch = matches!(error, Error::Mismatch { .. });
         if !self.is_leader() && is_mismatch {
             return; // The leader finds out by itself, and other hosts through it.
@@ -210,7 +252,7 @@ impl CommunicatorInner {
         if is_mismatch {
             engine.network.report_mismatch(self.context);
         }
-        engine.announce_failure(self.context, error, &same_host, &others);
+        engine.announce_failure(self.context, error, &same_host, &others, detection);
     }
 }
 

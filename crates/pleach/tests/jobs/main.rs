@@ -156,8 +156,8 @@ fn a_killed_rank_is_reported_to_all_others() {
                 break error;
             }
         };
-        assert_eq!(error, Error::RankLost { rank: 2 });
-        assert_eq!(world.barrier(), Err(Error::RankLost { rank: 2 }));
+        assert_eq!(error, Error::RanksLost { ranks: vec![2] });
+        assert_eq!(world.barrier(), Err(Error::RanksLost { ranks: vec![2] }));
         return;
     }
     for shared_memory in ["on", "off", "2"] {
@@ -165,6 +165,52 @@ fn a_killed_rank_is_reported_to_all_others() {
         for (rank, child) in children.into_iter().enumerate() {
             let (status, stderr) = wait_with_stderr(child);
             assert_eq!(status == Some(0), rank != 2, "shared memory {shared_memory}, rank {rank}: {stderr}");
+        }
+    }
+}
+
+/// Several ranks die in the same instant, with or without the coordinator: the others name the same ones, whatever they wait for.
+#[test]
+fn ranks_that_are_killed_together_are_the_same_set_at_all_others() {
+    let test = "ranks_that_are_killed_together_are_the_same_set_at_all_others";
+    const KILLED: &str = "PLEACH_TEST_KILLED";
+    if is_rank() {
+        let killed: Vec<u32> =
+            std::env::var(KILLED).expect("set").split(' ').map(|rank| rank.parse().expect("a rank")).collect();
+        let world = world();
+        world.barrier().expect("every rank enters");
+        if killed.contains(&world.rank()) {
+            std::process::abort();
+        }
+        // Some block, and some poll.
+        let result = match world.rank() % 2 {
+            0 => world.barrier(),
+            _ => world.start_barrier().and_then(|request| {
+                while !request.test() {
+                    std::thread::yield_now();
+                }
+                request.wait()
+            }),
+        };
+        let error = result.expect_err("the killed ranks are missing");
+        assert_eq!(error, Error::RanksLost { ranks: killed.clone() });
+        assert_eq!(world.barrier(), Err(Error::RanksLost { ranks: killed }));
+        return;
+    }
+    for shared_memory in ["on", "off", "2"] {
+        for killed in [&[1, 2][..], &[0, 3], &[0, 1]] {
+            let names = killed.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+            let processes = RankProcesses::new(test, 6).with("PLEACH_SHARED_MEMORY", shared_memory);
+            let children = processes.with(KILLED, &names).start();
+            for (rank, child) in (0..).zip(children) {
+                let (status, stderr) = wait_with_stderr(child);
+                let should_live = !killed.contains(&rank);
+                assert_eq!(
+                    status == Some(0),
+                    should_live,
+                    "memory {shared_memory}, {killed:?}, rank {rank}: {stderr}"
+                );
+            }
         }
     }
 }

@@ -1,0 +1,277 @@
+//! Random jobs in which ranks are killed and the network is cut, on a simulated network: whoever is not cut off names the same ranks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use units::splitmix64;
+
+use super::super::membership::{JobMembership, LinkEnd, LossVerdict, MemberHistory, MembershipAction, VerdictKind};
+
+const PEER_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Long enough for every succession: kills and cuts happen in the first seconds.
+const MAX_TIME: Duration = Duration::from_secs(400);
+
+/// Something that happens to a rank.
+#[derive(Clone, Debug)]
+enum TrialEvent {
+    Kill,
+    /// The network is divided: ranks with a bit set, and the others.
+    Cut(u64),
+    LinkEnded(u32, LinkEnd),
+    Unreachable(u32, LinkEnd),
+    AttachRequested(u32, MemberHistory),
+    Attached(u32),
+    Refused(u32),
+    Verdict(u32, usize, LossVerdict),
+    Ping(u32, u32),
+    Answered(u32, u32),
+    Tick,
+}
+
+struct MembershipTrial {
+    begin: Instant,
+    members: Vec<JobMembership>,
+    reported: Vec<Vec<LossVerdict>>,
+    is_killed: Vec<bool>,
+    side: u64,
+    /// Followers of each rank.
+    links: BTreeSet<(u32, u32)>,
+    queue: BTreeMap<(Duration, u64), (u32, TrialEvent)>,
+    /// When the last message on a directed link arrives: they arrive in order.
+    last: BTreeMap<(u32, u32), Duration>,
+    sequence: u64,
+    random: u64,
+}
+
+impl MembershipTrial {
+    fn new(seed: u64, hosts: &[u32]) -> Self {
+        let begin = Instant::now();
+        let size = hosts.len() as u32;
+        let members = (0..size).map(|rank| JobMembership::new(rank, hosts.to_vec(), PEER_TIMEOUT)).collect();
+        Self {
+            begin,
+            members,
+            reported: vec![Vec::new(); size as usize],
+            is_killed: vec![false; size as usize],
+            side: 0,
+            links: (1..size).map(|rank| (0, rank)).collect(),
+            queue: BTreeMap::new(),
+            last: BTreeMap::new(),
+            sequence: 0,
+            random: seed,
+        }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        splitmix64(&mut self.random) % below.max(1)
+    }
+
+    fn schedule(&mut self, at: Duration, rank: u32, event: TrialEvent) {
+        self.sequence += 1;
+        self.queue.insert((at, self.sequence), (rank, event));
+    }
+
+    fn can_reach(&self, one: u32, other: u32) -> bool {
+        (self.side >> one) & 1 == (self.side >> other) & 1
+    }
+
+    /// Sends a message; it is lost if its receiver is cut off now, and never read by a dead one.
+    fn send(&mut self, now: Duration, from: u32, to: u32, event: TrialEvent) {
+        if !self.can_reach(from, to) {
+            return;
+        }
+        let delay = Duration::from_micros(50 + self.draw(20_000));
+        let at = (now + delay).max(self.last.get(&(from, to)).copied().unwrap_or_default());
+        self.last.insert((from, to), at);
+        self.schedule(at, to, event);
+    }
+
+    /// A link breaks: the ends that live learn of it.
+    fn break_link(&mut self, now: Duration, one: u32, other: u32) {
+        for (rank, peer) in [(one, other), (other, one)] {
+            let (delay, end) = if self.can_reach(rank, peer) {
+                (Duration::from_micros(50 + self.draw(20_000)), LinkEnd::Closed)
+            } else {
+                (Duration::from_millis(1000 + self.draw(9000)), LinkEnd::Silent)
+            };
+            // What the other one sent before arrives first.
+            let at = (now + delay).max(self.last.get(&(peer, rank)).copied().unwrap_or_default());
+            self.schedule(at, rank, TrialEvent::LinkEnded(peer, end));
+        }
+    }
+
+    fn run(&mut self) {
+        while let Some(((now, _), (rank, event))) = self.queue.pop_first() {
+            assert!(now < MAX_TIME, "the ranks do not come to an end");
+            match event {
+                TrialEvent::Cut(side) => {
+                    self.side = side;
+                    let torn: Vec<(u32, u32)> =
+                        self.links.iter().copied().filter(|(one, other)| !self.can_reach(*one, *other)).collect();
+                    torn.into_iter().for_each(|(one, other)| {
+                        self.links.remove(&(one, other));
+                        self.break_link(now, one, other);
+                    });
+                }
+                TrialEvent::Kill => {
+                    self.is_killed[rank as usize] = true;
+                    let torn: Vec<(u32, u32)> =
+                        self.links.iter().copied().filter(|(one, other)| rank == *one || rank == *other).collect();
+                    torn.into_iter().for_each(|(one, other)| {
+                        self.links.remove(&(one, other));
+                        self.break_link(now, one, other);
+                    });
+                }
+                event if !self.is_killed[rank as usize] => self.handle(now, rank, event),
+                TrialEvent::AttachRequested(from, _) => {
+                    self.schedule(now, from, TrialEvent::Unreachable(rank, LinkEnd::Closed));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn handle(&mut self, now: Duration, rank: u32, event: TrialEvent) {
+        let instant = self.begin + now;
+        let member = &mut self.members[rank as usize];
+        match event {
+            TrialEvent::LinkEnded(peer, end) => {
+                member.link_ended(instant, peer, end);
+                member.unreachable(instant, peer, end); // If this one still waits for its answer.
+            }
+            TrialEvent::Unreachable(peer, end) => member.unreachable(instant, peer, end),
+            TrialEvent::AttachRequested(from, history) => member.attach_requested(instant, from, history),
+            TrialEvent::Attached(peer) => member.attached_to(peer),
+            TrialEvent::Refused(peer) => member.refused_by(peer),
+            // A follower hears only its coordinator.
+            TrialEvent::Verdict(from, number, verdict) if member.coordinator() == Some(from) => {
+                member.verdict(number, verdict);
+            }
+            TrialEvent::Ping(from, number) => self.send(now, rank, from, TrialEvent::Answered(rank, number)),
+            TrialEvent::Answered(from, number) => member.answered(instant, from, number),
+            TrialEvent::Tick => member.tick(instant),
+            TrialEvent::Verdict(..) | TrialEvent::Kill | TrialEvent::Cut(_) => {}
+        }
+        self.run_actions(now, rank);
+        if let Some(deadline) = self.members[rank as usize].deadline() {
+            let at = deadline.saturating_duration_since(self.begin).max(now + Duration::from_millis(1));
+            self.schedule(at, rank, TrialEvent::Tick);
+        }
+    }
+
+    fn run_actions(&mut self, now: Duration, rank: u32) {
+        for action in self.members[rank as usize].take_actions() {
+            match action {
+                MembershipAction::AttachTo(to) | MembershipAction::CheckAlive(to) if !self.can_reach(rank, to) => {
+                    let unreachable = TrialEvent::Unreachable(to, LinkEnd::Silent);
+                    self.schedule(now + CONNECT_TIMEOUT, rank, unreachable);
+                }
+                MembershipAction::CheckAlive(to) => {
+                    if self.is_killed[to as usize] {
+                        let unreachable = TrialEvent::Unreachable(to, LinkEnd::Closed);
+                        self.schedule(now + Duration::from_millis(1), rank, unreachable);
+                    }
+                }
+                MembershipAction::AttachTo(to) => {
+                    let history = self.members[rank as usize].history().clone();
+                    self.links.insert((to, rank)); // The connection of the request ends with the process.
+                    self.send(now, rank, to, TrialEvent::AttachRequested(rank, history));
+                }
+                MembershipAction::Accept(follower) => {
+                    self.send(now, rank, follower, TrialEvent::Attached(rank));
+                    let verdicts = self.members[rank as usize].history().verdicts.clone();
+                    for (number, verdict) in verdicts.into_iter().enumerate() {
+                        self.send(now, rank, follower, TrialEvent::Verdict(rank, number, verdict));
+                    }
+                    if !self.links.contains(&(rank, follower)) {
+                        self.break_link(now, rank, follower); // It died, or was cut off, before it was accepted.
+                    }
+                }
+                MembershipAction::Refuse(follower) => self.send(now, rank, follower, TrialEvent::Refused(rank)),
+                MembershipAction::Ping(number) => {
+                    for (_, follower) in self.followers(rank) {
+                        self.send(now, rank, follower, TrialEvent::Ping(rank, number));
+                    }
+                }
+                MembershipAction::Send(number, verdict) => {
+                    for (_, follower) in self.followers(rank) {
+                        self.send(now, rank, follower, TrialEvent::Verdict(rank, number, verdict.clone()));
+                    }
+                }
+                MembershipAction::Report(verdict) => self.reported[rank as usize].push(verdict),
+                MembershipAction::ReportLeft(_) | MembershipAction::ReportCoordinator(_) => {}
+            }
+        }
+    }
+
+    fn followers(&self, rank: u32) -> Vec<(u32, u32)> {
+        self.links.iter().copied().filter(|(coordinator, _)| *coordinator == rank).collect()
+    }
+}
+
+/// Runs one random trial and judges it.
+fn run_trial(seed: u64) {
+    let mut random = seed;
+    let mut draw = |below: u64| splitmix64(&mut random) % below;
+    let size = 2 + draw(8) as u32;
+    // Up to three ranks share a host.
+    let per_host = 1 + draw(3) as u32;
+    let hosts: Vec<u32> = (0..size).map(|rank| rank / per_host).collect();
+    let mut trial = MembershipTrial::new(seed ^ 0x5eed, &hosts);
+    let kills = draw(u64::from(size));
+    // Together, or one after the other while the ranks are still busy with the last.
+    let spread = [1, 50, 500, 5000][draw(4) as usize];
+    for _ in 0..kills {
+        let at = Duration::from_millis(draw(spread));
+        trial.schedule(at, draw(u64::from(size)) as u32, TrialEvent::Kill);
+    }
+    let is_cut = draw(3) == 0;
+    if is_cut {
+        // The ranks of a host are on one side.
+        let sides = draw(1 << size);
+        let side = (0..size).map(|rank| (sides >> hosts[rank as usize] & 1) << rank).sum();
+        trial.schedule(Duration::from_millis(draw(spread)), 0, TrialEvent::Cut(side));
+    }
+    trial.run();
+    judge(seed, &trial, is_cut);
+}
+
+fn judge(seed: u64, trial: &MembershipTrial, is_cut: bool) {
+    let size = trial.members.len() as u32;
+    let killed: BTreeSet<u32> = (0..size).filter(|rank| trial.is_killed[*rank as usize]).collect();
+    let is_cut_off = |rank: u32| {
+        let verdicts = &trial.reported[rank as usize];
+        verdicts.last().is_some_and(|last| last.kind == VerdictKind::CutOff || last.ranks.contains(&rank))
+    };
+    let inside: Vec<u32> = (0..size).filter(|rank| !killed.contains(rank) && !is_cut_off(*rank)).collect();
+    for rank in &inside {
+        let verdicts = &trial.reported[*rank as usize];
+        assert_eq!(
+            *verdicts, trial.reported[inside[0] as usize],
+            "seed {seed}: ranks {rank} and {} disagree",
+            inside[0]
+        );
+        assert!(trial.can_reach(*rank, inside[0]), "seed {seed}: two sides go on, with {rank} and {}", inside[0]);
+        let lost: BTreeSet<u32> = verdicts.iter().flat_map(|verdict| verdict.ranks.iter().copied()).collect();
+        let named = verdicts.iter().map(|verdict| verdict.ranks.len()).sum::<usize>();
+        assert_eq!(lost.len(), named, "seed {seed}: a rank is lost twice");
+        let expected: BTreeSet<u32> = (0..size).filter(|other| !inside.contains(other)).collect();
+        assert_eq!(lost, expected, "seed {seed}: at rank {rank}");
+    }
+    if !is_cut {
+        let survivors: Vec<u32> = (0..size).filter(|rank| !killed.contains(rank)).collect();
+        assert_eq!(inside, survivors, "seed {seed}: nobody is cut off without a cut");
+    }
+}
+
+#[test]
+fn whoever_is_not_cut_off_names_the_same_ranks() {
+    (0..20_000).for_each(run_trial);
+}
+
+#[test]
+#[ignore = "long: half a million trials"]
+fn half_a_million_trials_are_clean() {
+    (20_000..520_000).for_each(run_trial);
+}

@@ -1,0 +1,356 @@
+//! The failures that all ranks agree on: a machine without I/O.
+//!
+//! In: verdicts of the failure detector, own failures, messages of other ranks. Out: messages to send, and the failure of each
+//! communicator. A rank that finds a failure reports it to the coordinator and waits. The coordinator sends it to all ranks of the
+//! communicator, in one order with the verdicts, so every rank returns the same error: the first one that concerns the communicator. If
+//! a rank cannot be reached, the coordinator first asks it: the failure detector tells better if it has ended. Rules: P-98, P-99.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bootstrap::OobTarget;
+use serde::{Deserialize, Serialize};
+use units::GroupId;
+
+use crate::error::Error;
+
+/// How long the coordinator waits for the answer of a rank that another one cannot reach.
+const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(12);
+/// A rank that found a failure waits this long for the coordinator: longer than the failure detector takes in the worst case.
+pub(crate) const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(40);
+/// More ranges would not fit a message.
+const MAX_RANGES: usize = 2000;
+/// Reports that a coordinator examines at the same time; of more, the first ones are announced at once.
+const MAX_UNCONFIRMED: usize = 1024;
+
+/// What happened to a communicator, beside losses of ranks. Serialized names are part of the protocol.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum ReportedFailure {
+    /// Packets of a live rank do not reach another.
+    Unreachable { from: u32, to: u32 },
+    /// A rank has left the job while others wait for it.
+    Departed { rank: u32 },
+    /// An internal error.
+    Internal { what: String },
+}
+
+/// A failure of a communicator, with its ranks as ranges: first rank and number.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct FailureReport {
+    context: u32,
+    failure: ReportedFailure,
+    ranks: Vec<(u32, u32)>,
+}
+
+/// Messages between ranks about failures. Serialized names are part of the protocol.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum FailureMessage {
+    /// A rank has found a failure; to the coordinator.
+    Report(FailureReport),
+    /// Is the rank there that another one cannot reach? From the coordinator to it.
+    Ask(FailureReport),
+    /// It is; to the coordinator.
+    Confirm(FailureReport),
+    /// From the coordinator to all ranks of the communicator.
+    Announce(FailureReport),
+}
+
+/// What all ranks learn in the same order.
+enum JobAnnouncement {
+    Lost(Vec<u32>),
+    CutOff(Vec<u32>),
+    Failed(GroupId, Error),
+}
+
+pub(crate) type OutgoingMessages = Vec<(OobTarget, FailureMessage)>;
+
+#[derive(Default)]
+pub(crate) struct FailureAgreement {
+    announcements: Vec<JobAnnouncement>,
+    /// Reports of this rank that the coordinator has not announced.
+    reported: BTreeMap<GroupId, FailureReport>,
+    /// What a coordinator has announced: it may have been lost before all ranks of the communicator knew.
+    announced: BTreeMap<GroupId, FailureReport>,
+    /// At the coordinator: reports about ranks that were asked, and until when they may answer.
+    unconfirmed: Vec<(FailureReport, Instant)>,
+}
+
+impl FailureAgreement {
+    /// The failure detector's verdict.
+    pub(crate) fn ranks_lost(&mut self, ranks: Vec<u32>) {
+        let is_about = |report: &FailureReport| match report.failure {
+            ReportedFailure::Unreachable { from, to } => ranks.contains(&from) || ranks.contains(&to),
+            ReportedFailure::Departed { .. } | ReportedFailure::Internal { .. } => false,
+        };
+        self.unconfirmed.retain(|(report, _)| !is_about(report));
+        self.announcements.push(JobAnnouncement::Lost(ranks));
+        self.forget_settled();
+    }
+
+    /// This process is on the smaller side of a partition.
+    pub(crate) fn cut_off(&mut self, ranks: Vec<u32>) {
+        self.announcements.push(JobAnnouncement::CutOff(ranks));
+        self.forget_settled();
+    }
+
+    /// True if this rank is lost, or does not answer this process.
+    pub(crate) fn is_lost(&self, rank: u32) -> bool {
+        self.announcements.iter().any(|announcement| match announcement {
+            JobAnnouncement::Lost(ranks) | JobAnnouncement::CutOff(ranks) => ranks.contains(&rank),
+            JobAnnouncement::Failed(..) => false,
+        })
+    }
+
+    /// All ranks that are lost.
+    pub(crate) fn lost_ranks(&self) -> impl Iterator<Item = u32> {
+        self.announcements
+            .iter()
+            .flat_map(|announcement| match announcement {
+                JobAnnouncement::Lost(ranks) => &ranks[..],
+                JobAnnouncement::CutOff(_) | JobAnnouncement::Failed(..) => &[],
+            })
+            .copied()
+    }
+
+    /// The failure of a communicator of these ranks that every one of them returns.
+    pub(crate) fn failure_of(&self, context: GroupId, ranks: &[u32]) -> Option<Error> {
+        self.announcements.iter().find_map(|announcement| match announcement {
+            JobAnnouncement::Lost(lost) => {
+                let ranks: Vec<u32> = lost.iter().copied().filter(|rank| ranks.contains(rank)).collect();
+                (!ranks.is_empty()).then_some(Error::RanksLost { ranks })
+            }
+            JobAnnouncement::CutOff(ranks) => Some(Error::CutOff { ranks: ranks.clone() }),
+            JobAnnouncement::Failed(failed, error) => (*failed == context).then(|| error.clone()),
+        })
+    }
+
+    /// A failure that this rank learned of by itself, and that the others learn of by themselves as well.
+    pub(crate) fn add(&mut self, context: GroupId, error: Error) {
+        let is_it =
+            |known: &JobAnnouncement| matches!(known, JobAnnouncement::Failed(failed, _) if *failed == context);
+        if !self.announcements.iter().any(is_it) {
+            self.announcements.push(JobAnnouncement::Failed(context, error));
+            self.forget_settled();
+        }
+    }
+
+    /// Reports a failure of a communicator of these ranks to the coordinator, once.
+    pub(crate) fn report(&mut self, context: GroupId, failure: ReportedFailure, ranks: &[u32]) -> OutgoingMessages {
+        if self.reported.contains_key(&context) || self.failure_of(context, ranks).is_some() {
+            return Vec::new();
+        }
+        let mut report = FailureReport { context: context.0, failure, ranks: to_ranges(ranks) };
+        if report.ranks.len() > MAX_RANGES {
+            report.ranks = vec![(0, u32::MAX)]; // All ranks: to those that are not in the communicator it means nothing.
+        }
+        self.reported.insert(context, report.clone());
+        vec![(OobTarget::Coordinator, FailureMessage::Report(report))]
+    }
+
+    /// What the old coordinator may have lost, or not told everyone.
+    pub(crate) fn coordinator_changed(&self) -> OutgoingMessages {
+        let reports = self.announced.values().chain(self.reported.values()).cloned().map(FailureMessage::Report);
+        reports.map(|report| (OobTarget::Coordinator, report)).collect()
+    }
+
+    pub(crate) fn handle(&mut self, now: Instant, message: FailureMessage) -> OutgoingMessages {
+        match message {
+            FailureMessage::Report(report) => match report.failure {
+                ReportedFailure::Unreachable { to, .. }
+                    if !self.is_lost(to) && self.unconfirmed.len() < MAX_UNCONFIRMED =>
+                {
+                    self.unconfirmed.push((report.clone(), now + CONFIRMATION_TIMEOUT));
+                    vec![(OobTarget::Rank(to), FailureMessage::Ask(report))]
+                }
+                // The verdict was sent to all before this.
+                ReportedFailure::Unreachable { to, .. } if self.is_lost(to) => Vec::new(),
+                _ => announce(&report),
+            },
+            FailureMessage::Ask(report) => vec![(OobTarget::Coordinator, FailureMessage::Confirm(report))],
+            FailureMessage::Confirm(report) => {
+                let before = self.unconfirmed.len();
+                self.unconfirmed.retain(|(asked, _)| *asked != report);
+                if self.unconfirmed.len() < before { announce(&report) } else { Vec::new() }
+            }
+            FailureMessage::Announce(report) => {
+                let context = GroupId(report.context);
+                let error = match report.failure.clone() {
+                    ReportedFailure::Unreachable { from, to } => Error::Unreachable { from, to },
+                    ReportedFailure::Departed { rank } => Error::RanksLost { ranks: vec![rank] },
+                    ReportedFailure::Internal { what } => Error::Internal { what },
+                };
+                self.announced.entry(context).or_insert(report);
+                self.add(context, error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Announces failures about ranks that were asked and did not answer, although the failure detector does not miss them.
+    pub(crate) fn tick(&mut self, now: Instant) -> OutgoingMessages {
+        if self.unconfirmed.is_empty() {
+            return Vec::new();
+        }
+        let overdue = self.unconfirmed.extract_if(.., |(_, until)| *until <= now);
+        overdue.flat_map(|(report, _)| announce(&report)).collect()
+    }
+
+    /// A communicator is closed.
+    pub(crate) fn close(&mut self, context: GroupId) {
+        self.announcements
+            .retain(|announcement| !matches!(announcement, JobAnnouncement::Failed(failed, _) if *failed == context));
+        self.reported.remove(&context);
+        self.announced.remove(&context);
+    }
+
+    /// Forgets own reports of communicators whose failure is known.
+    fn forget_settled(&mut self) {
+        let settled: Vec<GroupId> = self
+            .reported
+            .iter()
+            .filter(|(context, report)| self.failure_of(**context, &from_ranges(&report.ranks)).is_some())
+            .map(|(context, _)| *context)
+            .collect();
+        settled.iter().for_each(|context| drop(self.reported.remove(context)));
+    }
+}
+
+fn announce(report: &FailureReport) -> OutgoingMessages {
+    let message = FailureMessage::Announce(report.clone());
+    from_ranges(&report.ranks).into_iter().map(|rank| (OobTarget::Rank(rank), message.clone())).collect()
+}
+
+fn to_ranges(ranks: &[u32]) -> Vec<(u32, u32)> {
+    let mut sorted = ranks.to_vec();
+    sorted.sort_unstable();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for rank in sorted {
+        match ranges.last_mut() {
+            Some((first, count)) if *first + *count == rank => *count += 1,
+            _ => ranges.push((rank, 1)),
+        }
+    }
+    ranges
+}
+
+/// The ranks of ranges that another rank sent: not more than a job can have.
+fn from_ranges(ranges: &[(u32, u32)]) -> Vec<u32> {
+    let ranks = ranges.iter().flat_map(|(first, count)| (0..*count).map(|index| first.saturating_add(index)));
+    ranks.take(bootstrap::MAX_JOB_RANKS as usize).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTEXT: GroupId = GroupId(7);
+    const MEMBERS: [u32; 4] = [0, 1, 2, 5];
+
+    /// The agreements of six ranks, coordinated by rank 0, with messages on their way.
+    struct SimulatedJob {
+        ranks: Vec<FailureAgreement>,
+        queue: Vec<(u32, FailureMessage)>,
+    }
+
+    impl SimulatedJob {
+        fn new() -> Self {
+            Self { ranks: (0..6).map(|_| FailureAgreement::default()).collect(), queue: Vec::new() }
+        }
+
+        fn send(&mut self, messages: OutgoingMessages) {
+            for (target, message) in messages {
+                match target {
+                    OobTarget::Rank(rank) => self.queue.push((rank, message)),
+                    OobTarget::Coordinator => self.queue.push((0, message)),
+                    OobTarget::All => panic!("nobody sends to all"),
+                }
+            }
+        }
+
+        fn report(&mut self, rank: usize, failure: ReportedFailure) {
+            let messages = self.ranks[rank].report(CONTEXT, failure, &MEMBERS);
+            self.send(messages);
+        }
+
+        fn deliver_all(&mut self, now: Instant) {
+            while !self.queue.is_empty() {
+                let (rank, message) = self.queue.remove(0);
+                let messages = self.ranks[rank as usize].handle(now, message);
+                self.send(messages);
+            }
+        }
+
+        fn errors(&self) -> Vec<Option<Error>> {
+            MEMBERS.iter().map(|rank| self.ranks[*rank as usize].failure_of(CONTEXT, &MEMBERS)).collect()
+        }
+    }
+
+    #[test]
+    fn two_ranks_that_cannot_reach_each_other_and_all_others_return_the_same_error() {
+        let mut job = SimulatedJob::new();
+        job.report(2, ReportedFailure::Unreachable { from: 2, to: 5 });
+        job.report(5, ReportedFailure::Unreachable { from: 5, to: 2 });
+        job.deliver_all(Instant::now());
+        assert_eq!(job.errors(), vec![Some(Error::Unreachable { from: 2, to: 5 }); 4]);
+        assert_eq!(job.ranks[3].failure_of(CONTEXT, &MEMBERS), None, "rank 3 is not in the communicator");
+        job.ranks[1].close(CONTEXT);
+        assert_eq!(job.errors()[1], None);
+    }
+
+    #[test]
+    fn a_rank_that_has_ended_is_lost_and_not_unreachable() {
+        let (mut job, now) = (SimulatedJob::new(), Instant::now());
+        job.report(1, ReportedFailure::Unreachable { from: 1, to: 5 });
+        let (rank, message) = job.queue.remove(0);
+        let messages = job.ranks[rank as usize].handle(now, message);
+        assert!(matches!(messages[..], [(OobTarget::Rank(5), FailureMessage::Ask(_))]), "{messages:?}");
+        // Rank 5 does not answer; the verdict follows.
+        job.ranks.iter_mut().for_each(|rank| rank.ranks_lost(vec![4, 5]));
+        assert_eq!(job.ranks[0].tick(now + CONFIRMATION_TIMEOUT), []);
+        assert_eq!(job.errors(), vec![Some(Error::RanksLost { ranks: vec![5] }); 4]);
+        assert!(job.ranks[1].coordinator_changed().is_empty(), "there is nothing to report any more");
+    }
+
+    #[test]
+    fn a_rank_that_does_not_answer_and_is_not_lost_is_announced_after_a_while() {
+        let (mut job, now) = (SimulatedJob::new(), Instant::now());
+        job.report(1, ReportedFailure::Unreachable { from: 1, to: 5 });
+        let (rank, message) = job.queue.remove(0);
+        job.ranks[rank as usize].handle(now, message);
+        assert_eq!(job.ranks[0].tick(now), []);
+        let messages = job.ranks[0].tick(now + CONFIRMATION_TIMEOUT);
+        job.send(messages);
+        job.deliver_all(now);
+        assert_eq!(job.errors(), vec![Some(Error::Unreachable { from: 1, to: 5 }); 4]);
+    }
+
+    #[test]
+    fn the_first_announcement_counts_and_a_new_coordinator_gets_the_report_again() {
+        let (mut job, now) = (SimulatedJob::new(), Instant::now());
+        job.report(1, ReportedFailure::Internal { what: "broken".to_owned() });
+        job.queue.clear(); // The old coordinator has lost it.
+        let messages = job.ranks[1].coordinator_changed();
+        assert_eq!(messages.len(), 1);
+        job.send(messages);
+        // The new one is lost as well, after it has told rank 1 alone.
+        let (rank, message) = job.queue.remove(0);
+        let messages = job.ranks[rank as usize].handle(now, message);
+        let told = messages.into_iter().find(|(target, _)| *target == OobTarget::Rank(1)).expect("it is told");
+        job.ranks[1].handle(now, told.1);
+        assert_eq!(job.errors().iter().flatten().count(), 1);
+        let messages = job.ranks[1].coordinator_changed();
+        job.send(messages);
+        job.deliver_all(now);
+        job.ranks.iter_mut().for_each(|rank| rank.ranks_lost(vec![5]));
+        assert_eq!(job.errors(), vec![Some(Error::Internal { what: "broken".to_owned() }); 4]);
+        assert_eq!(job.ranks[0].failure_of(GroupId(8), &[4, 5]), Some(Error::RanksLost { ranks: vec![5] }));
+        assert!(job.ranks[0].is_lost(5) && !job.ranks[0].is_lost(4));
+    }
+
+    #[test]
+    fn ranges_of_any_length_cost_no_more_than_a_job_can_have() {
+        assert_eq!(to_ranges(&[5, 1, 2, 9, 0]), [(0, 3), (5, 1), (9, 1)]);
+        assert_eq!(from_ranges(&[(0, 3), (5, 1)]), [0, 1, 2, 5]);
+        assert_eq!(from_ranges(&[(u32::MAX, u32::MAX)]).len(), bootstrap::MAX_JOB_RANKS as usize);
+    }
+}

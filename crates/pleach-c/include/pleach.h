@@ -24,7 +24,8 @@ typedef enum pleach_status {
     PLEACH_INVALID_ARGUMENT = 3, /* nothing has happened; the communicator still works */
     PLEACH_INTERNAL = 4,  /* a bug in Pleach, or a system call that failed unexpectedly */
     PLEACH_NO_JOB = 5,    /* this process could not join its job */
-    PLEACH_CUT_OFF = 6    /* most ranks of the job do not answer; pleach_lost_ranks() returns them */
+    PLEACH_CUT_OFF = 6,   /* most ranks of the job do not answer; pleach_lost_ranks() returns them */
+    PLEACH_REVOKED = 7    /* a rank has revoked the communicator */
 } pleach_status;
 
 /* Names of earlier versions. */
@@ -77,6 +78,13 @@ pleach_status pleach_dup(const pleach_communicator *communicator, pleach_communi
 /* One communicator per colour, ordered by key and then by rank. A rank with a negative colour gets NULL. */
 pleach_status pleach_split(const pleach_communicator *communicator, int32_t colour, int32_t key,
                            pleach_communicator **part);
+
+/* After PLEACH_RANK_LOST: a communicator of the ranks that are not lost, in the same order. Collective over them. */
+pleach_status pleach_shrink(const pleach_communicator *communicator, pleach_communicator **survivors);
+/* Replaces the bits by those that all ranks that are not lost have set. Collective over them, also after PLEACH_RANK_LOST. */
+pleach_status pleach_agree(const pleach_communicator *communicator, uint64_t *bits);
+/* Every operation in the communicator fails with PLEACH_REVOKED, at every rank; pleach_agree and pleach_shrink still work. */
+pleach_status pleach_revoke(const pleach_communicator *communicator);
 
 /* Blocks until every rank has entered the barrier. */
 pleach_status pleach_barrier(const pleach_communicator *communicator);

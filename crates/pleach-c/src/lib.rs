@@ -125,6 +125,38 @@ pub extern "C" fn pleach_split(
     })
 }
 
+/// A communicator of the ranks that are not lost.
+#[unsafe(no_mangle)]
+pub extern "C" fn pleach_shrink(
+    communicator: Option<&CommunicatorHandle>,
+    survivors: HandleOut<'_, CommunicatorHandle>,
+) -> PleachStatus {
+    guard(|| {
+        let communicator = communicator_of(communicator)?.shrink().map_err(join_failure)?;
+        write_handle(survivors, Some(CommunicatorHandle { communicator }))
+    })
+}
+
+/// Agreement of the ranks that are not lost: replaces the bits by those that all of them have set.
+#[unsafe(no_mangle)]
+pub extern "C" fn pleach_agree(communicator: Option<&CommunicatorHandle>, bits: Option<&mut u64>) -> PleachStatus {
+    guard(|| {
+        let communicator = communicator_of(communicator)?;
+        let bits = bits.ok_or_else(|| status::invalid_argument("bits is NULL"))?;
+        *bits = communicator.agree(*bits)?;
+        Ok(())
+    })
+}
+
+/// Revokes a communicator: every operation in it fails, at every rank.
+#[unsafe(no_mangle)]
+pub extern "C" fn pleach_revoke(communicator: Option<&CommunicatorHandle>) -> PleachStatus {
+    guard(|| {
+        communicator_of(communicator)?.revoke("the application called pleach_revoke");
+        Ok(())
+    })
+}
+
 /// A barrier.
 #[unsafe(no_mangle)]
 pub extern "C" fn pleach_barrier(communicator: Option<&CommunicatorHandle>) -> PleachStatus {

@@ -24,6 +24,8 @@ pub enum PleachStatus {
     NoJob = 5,
     /// This process is cut off from most of its job.
     CutOff = 6,
+    /// A rank has revoked the communicator.
+    Revoked = 7,
 }
 
 thread_local! {
@@ -57,6 +59,7 @@ impl From<Error> for PleachStatus {
         let status = match &error {
             Error::RanksLost { .. } | Error::Unreachable { .. } => Self::RankLost,
             Error::CutOff { .. } => Self::CutOff,
+            Error::Revoked { .. } => Self::Revoked,
             Error::Mismatch { .. } => Self::Mismatch,
             Error::InvalidArgument { .. } => Self::InvalidArgument,
             Error::Internal { .. } => Self::Internal,

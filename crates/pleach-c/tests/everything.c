@@ -63,6 +63,25 @@ int main(void)
     if (part != NULL)
         DEMAND(pleach_size(part) == 2 && pleach_rank(part) == 2 - rank);
 
+    /* A revoked communicator fails at every rank, and still serves to agree and to shrink. */
+    pleach_communicator *revoked, *survivors;
+    pleach_status status;
+    uint64_t flags = rank == 0 ? 6 : 3;
+    uint32_t lost[4];
+    DEMAND(pleach_dup(world, &revoked) == PLEACH_OK);
+    if (rank == 1)
+        DEMAND(pleach_revoke(revoked) == PLEACH_OK);
+    do
+        status = pleach_barrier(revoked);
+    while (status == PLEACH_OK);
+    DEMAND(status == PLEACH_REVOKED);
+    DEMAND(pleach_agree(revoked, &flags) == PLEACH_OK && flags == 2);
+    DEMAND(pleach_shrink(revoked, &survivors) == PLEACH_OK && pleach_size(survivors) == size);
+    DEMAND(pleach_barrier(survivors) == PLEACH_OK && pleach_lost_ranks(lost, 4) == 0);
+    DEMAND(pleach_agree(revoked, NULL) == PLEACH_INVALID_ARGUMENT && pleach_lost_ranks(NULL, 0) == 0);
+    pleach_free(survivors);
+    pleach_free(revoked);
+
     /* Nonsense does no harm. */
     DEMAND(pleach_all_reduce(world, &sum, 1, PLEACH_F64, PLEACH_XOR) == PLEACH_INVALID_ARGUMENT);
     DEMAND(pleach_all_reduce(world, &sum, 1, (pleach_type)77, PLEACH_SUM) == PLEACH_INVALID_ARGUMENT);

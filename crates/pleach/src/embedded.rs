@@ -179,11 +179,6 @@ impl Communicator {
         self.start_owned(CollectiveOperation::Reduce { root: Rank(root), kind }, bytes)
     }
 
-    /// Revokes this communicator: every operation that a rank has in flight in it, or starts later, fails.
-    pub fn revoke(&self, why: &str) {
-        self.inner().announce_failure(&Error::Internal { what: why.to_owned() });
-    }
-
     /// The counter of failures that this process has learned of.
     pub fn failure_counter(&self) -> FailureCounter {
         FailureCounter(self.inner().failure_count())

@@ -29,6 +29,11 @@ pub enum Error {
         /// Ranks that do not answer, in the communicator of all ranks.
         ranks: Vec<u32>,
     },
+    /// A rank has revoked the communicator ([`crate::Communicator::revoke`]).
+    Revoked {
+        /// Why, in its words.
+        why: String,
+    },
     /// The ranks called different operations, or the same with different type, operator, root or length. The communicator is
     /// unusable.
     Mismatch {
@@ -71,7 +76,9 @@ impl Error {
         match self {
             Self::RanksLost { ranks } | Self::CutOff { ranks } => ranks,
             Self::Unreachable { to, .. } => std::slice::from_ref(to),
-            Self::Mismatch { .. } | Self::InvalidArgument { .. } | Self::Internal { .. } => &[],
+            Self::Revoked { .. } | Self::Mismatch { .. } | Self::InvalidArgument { .. } | Self::Internal { .. } => {
+                &[]
+            }
         }
     }
 }
@@ -112,6 +119,7 @@ impl fmt::Display for Error {
                 RankNames(ranks),
                 if ranks.len() == 1 { "does" } else { "do" }
             ),
+            Self::Revoked { why } => write!(f, "a rank revoked the communicator: {why}"),
             Self::Mismatch { what } => write!(f, "the ranks called different operations: {what}"),
             Self::InvalidArgument { what } => f.write_str(what),
             Self::Internal { what } => write!(f, "internal error: {what} (please report this)"),

@@ -30,16 +30,21 @@ pub(crate) enum ReportedFailure {
     Unreachable { from: u32, to: u32 },
     /// A rank has left the job while others wait for it.
     Departed { rank: u32 },
+    /// A rank has revoked the communicator.
+    Revoked { why: String },
     /// An internal error.
     Internal { what: String },
 }
 
-/// A failure of a communicator, with its ranks as ranges: first rank and number.
+/// Ranks as ranges: the first rank and the number of each.
+pub(crate) type RankRanges = Vec<(u32, u32)>;
+
+/// A failure of a communicator, with its ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct FailureReport {
     context: u32,
     failure: ReportedFailure,
-    ranks: Vec<(u32, u32)>,
+    ranks: RankRanges,
 }
 
 /// Messages between ranks about failures. Serialized names are part of the protocol.
@@ -80,7 +85,9 @@ impl FailureAgreement {
     pub(crate) fn ranks_lost(&mut self, ranks: Vec<u32>) {
         let is_about = |report: &FailureReport| match report.failure {
             ReportedFailure::Unreachable { from, to } => ranks.contains(&from) || ranks.contains(&to),
-            ReportedFailure::Departed { .. } | ReportedFailure::Internal { .. } => false,
+            ReportedFailure::Departed { .. } | ReportedFailure::Revoked { .. } | ReportedFailure::Internal { .. } => {
+                false
+            }
         };
         self.unconfirmed.retain(|(report, _)| !is_about(report));
         self.announcements.push(JobAnnouncement::Lost(ranks));
@@ -98,6 +105,14 @@ impl FailureAgreement {
         self.announcements.iter().any(|announcement| match announcement {
             JobAnnouncement::Lost(ranks) | JobAnnouncement::CutOff(ranks) => ranks.contains(&rank),
             JobAnnouncement::Failed(..) => false,
+        })
+    }
+
+    /// The error of every communicator if this process is cut off.
+    pub(crate) fn cut_off_error(&self) -> Option<Error> {
+        self.announcements.iter().find_map(|announcement| match announcement {
+            JobAnnouncement::CutOff(ranks) => Some(Error::CutOff { ranks: ranks.clone() }),
+            JobAnnouncement::Lost(_) | JobAnnouncement::Failed(..) => None,
         })
     }
 
@@ -177,6 +192,7 @@ impl FailureAgreement {
                 let error = match report.failure.clone() {
                     ReportedFailure::Unreachable { from, to } => Error::Unreachable { from, to },
                     ReportedFailure::Departed { rank } => Error::RanksLost { ranks: vec![rank] },
+                    ReportedFailure::Revoked { why } => Error::Revoked { why },
                     ReportedFailure::Internal { what } => Error::Internal { what },
                 };
                 self.announced.entry(context).or_insert(report);
@@ -220,10 +236,10 @@ fn announce(report: &FailureReport) -> OutgoingMessages {
     from_ranges(&report.ranks).into_iter().map(|rank| (OobTarget::Rank(rank), message.clone())).collect()
 }
 
-fn to_ranges(ranks: &[u32]) -> Vec<(u32, u32)> {
+pub(crate) fn to_ranges(ranks: &[u32]) -> RankRanges {
     let mut sorted = ranks.to_vec();
     sorted.sort_unstable();
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    let mut ranges = RankRanges::new();
     for rank in sorted {
         match ranges.last_mut() {
             Some((first, count)) if *first + *count == rank => *count += 1,
@@ -234,7 +250,7 @@ fn to_ranges(ranks: &[u32]) -> Vec<(u32, u32)> {
 }
 
 /// The ranks of ranges that another rank sent: not more than a job can have.
-fn from_ranges(ranges: &[(u32, u32)]) -> Vec<u32> {
+pub(crate) fn from_ranges(ranges: &[(u32, u32)]) -> Vec<u32> {
     let ranks = ranges.iter().flat_map(|(first, count)| (0..*count).map(|index| first.saturating_add(index)));
     ranks.take(bootstrap::MAX_JOB_RANKS as usize).collect()
 }

@@ -69,7 +69,7 @@ fn open_teams(process: &JobProcess, context: GroupId, layout: &CommunicatorLayou
         let Some(mut engine) = process.shared.try_engine() else { return false };
         engine.progress();
         engine.poll_events();
-        engine.join_failure(context).is_some()
+        engine.join_failure(context).is_some() || engine.failure_of(context, &layout.ranks).is_some()
     };
     let open = |what: &str| {
         let (name, size) = (process.secret_name(context, leader, what), host.len() as u16);

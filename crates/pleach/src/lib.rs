@@ -34,6 +34,8 @@ mod settings;
 mod shared_engine;
 mod split;
 mod statistics;
+mod survivor_agreement;
+mod survivors;
 pub mod tagged_endpoint;
 
 pub use communicator::Communicator;

@@ -18,6 +18,7 @@ use units::{GroupId, Rank};
 
 use crate::error::Error;
 use crate::failure_agreement::{FailureAgreement, FailureMessage, OutgoingMessages, ReportedFailure};
+use crate::survivor_agreement::{AgreementMessage, AgreementMessages, AgreementOutcome, SurvivorAgreement};
 
 /// By then everything that a rank sent before it left has arrived.
 const DEPARTED_AFTER: Duration = Duration::from_secs(2);
@@ -36,6 +37,8 @@ enum RankMessage {
     },
     /// About failures on which the ranks agree.
     Failure(FailureMessage),
+    /// About agreements of ranks that are left.
+    Agreement(AgreementMessage),
     /// A rank cannot join a communicator, for a reason of its own.
     CannotJoin { context: u32, what: String },
     /// A leader has closed a communicator; to its first rank.
@@ -64,6 +67,7 @@ pub(crate) struct ProgressEngine {
     pub manager: Option<ManagerClient>,
     /// Failures on which the ranks agree.
     failures: FailureAgreement,
+    agreements: SurvivorAgreement,
     /// Messages that the failure detector could not take yet.
     unsent: VecDeque<(OobTarget, Vec<u8>)>,
     /// Ranks that left in order, and when.
@@ -93,6 +97,7 @@ impl ProgressEngine {
             failure_detector: Some(failure_detector),
             manager: None,
             failures: FailureAgreement::default(),
+            agreements: SurvivorAgreement::default(),
             unsent: VecDeque::new(),
             left: Vec::new(),
             join_failures: BTreeMap::new(),
@@ -148,6 +153,7 @@ impl ProgressEngine {
     pub(crate) fn close_communicator(&mut self, context: GroupId) {
         self.network.leave(context);
         self.failures.close(context);
+        self.agreements.close(context);
         self.others.remove(&context);
         self.join_failures.remove(&context);
     }
@@ -205,6 +211,8 @@ impl ProgressEngine {
                 RankEvent::NewCoordinator { .. } => {
                     let messages = self.failures.coordinator_changed();
                     self.send_failures(messages);
+                    let messages = self.agreements.coordinator_changed();
+                    self.send_agreements(messages);
                     if self.is_leaving {
                         self.send(OobTarget::Coordinator, &RankMessage::Leaving);
                     }
@@ -212,6 +220,7 @@ impl ProgressEngine {
                 RankEvent::Left { rank } => {
                     self.left.push((rank, Instant::now()));
                     self.network.rank_left(Rank(rank));
+                    self.decide_agreements();
                 }
                 RankEvent::Message { from, bytes } => {
                     if let Ok(message) = serde_json::from_slice(&bytes) {
@@ -225,6 +234,31 @@ impl ProgressEngine {
     fn lose(&mut self, ranks: &[u32]) {
         self.count_failure();
         ranks.iter().for_each(|rank| self.network.rank_lost(Rank(*rank)));
+        self.decide_agreements();
+    }
+
+    /// Votes in an agreement of the ranks of a communicator that are left; its number.
+    pub(crate) fn vote(&mut self, communicator: (GroupId, &[u32]), bits: u64, next_context: u32) -> u64 {
+        let (number, messages) = self.agreements.vote(communicator, self.rank, bits, next_context);
+        self.send_agreements(messages);
+        number
+    }
+
+    /// The outcome of an agreement, once it is known; an error if this process is cut off.
+    pub(crate) fn agreement_outcome(&self, context: GroupId, number: u64) -> Option<Result<AgreementOutcome, Error>> {
+        let outcome = self.agreements.outcome(context, number).cloned().map(Ok);
+        outcome.or_else(|| self.failures.cut_off_error().map(Err))
+    }
+
+    fn decide_agreements(&mut self) {
+        let (failures, left) = (&self.failures, &self.left);
+        let is_gone = |rank: u32| failures.is_lost(rank) || left.iter().any(|(gone, _)| *gone == rank);
+        let messages = self.agreements.decide(is_gone);
+        self.send_agreements(messages);
+    }
+
+    fn send_agreements(&mut self, messages: AgreementMessages) {
+        messages.into_iter().for_each(|(to, message)| self.send(to, &RankMessage::Agreement(message)));
     }
 
     fn handle_message(&mut self, from: u32, message: RankMessage) {
@@ -240,6 +274,12 @@ impl ProgressEngine {
                     self.count_failure();
                 }
                 self.send_failures(answers);
+            }
+            RankMessage::Agreement(message) => {
+                let (failures, left) = (&self.failures, &self.left);
+                let is_gone = |rank: u32| failures.is_lost(rank) || left.iter().any(|(gone, _)| *gone == rank);
+                let messages = self.agreements.handle(message, is_gone);
+                self.send_agreements(messages);
             }
             RankMessage::CannotJoin { context, what } => {
                 let error = Error::Internal { what: format!("rank {from} cannot join: {what}") };
@@ -368,6 +408,7 @@ impl ProgressEngine {
                 return same_host.iter().for_each(|rank| self.send(OobTarget::Rank(*rank), &message));
             }
             Error::Unreachable { from, to } => ReportedFailure::Unreachable { from: *from, to: *to },
+            Error::Revoked { why } => ReportedFailure::Revoked { why: why.clone() },
             Error::Internal { what } => ReportedFailure::Internal { what: what.clone() },
             Error::RanksLost { ranks } => match self.left.iter().find(|(rank, _)| ranks.contains(rank)) {
                 Some((rank, _)) => ReportedFailure::Departed { rank: *rank },

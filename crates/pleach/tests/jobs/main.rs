@@ -215,6 +215,45 @@ fn ranks_that_are_killed_together_are_the_same_set_at_all_others() {
     }
 }
 
+/// After ranks are lost, twice, those that are left agree, form a communicator, and go on.
+#[test]
+fn survivors_shrink_the_communicator_and_go_on() {
+    let test = "survivors_shrink_the_communicator_and_go_on";
+    if is_rank() {
+        let mut world = world();
+        let me = world.rank();
+        for (round, killed) in [[1, 4], [0, 5]].into_iter().enumerate() {
+            world.barrier().expect("every rank enters");
+            if killed.contains(&me) {
+                std::process::abort();
+            }
+            let mut sum = [1_u64];
+            let error = world.all_reduce(&mut sum, Operator::Sum).expect_err("two ranks are missing");
+            assert_eq!(error, Error::RanksLost { ranks: killed.to_vec() });
+            assert_eq!(world.agree(0b100 | u64::from(me == 3)), Ok(0b100), "all but one have the lowest bit clear");
+            world = world.shrink().expect("those that are left form a communicator");
+            let left: Vec<u32> = (0..8).filter(|rank| ![1, 4].contains(rank)).collect();
+            let left: Vec<u32> = left.into_iter().filter(|rank| round == 0 || ![0, 5].contains(rank)).collect();
+            assert_eq!(world.size() as usize, left.len());
+            assert_eq!(left[world.rank() as usize], me, "the order stays");
+            for _ in 0..100 {
+                let mut sum = [u64::from(me)];
+                world.all_reduce(&mut sum, Operator::Sum).expect("nobody is missing");
+                assert_eq!(sum[0], left.iter().map(|rank| u64::from(*rank)).sum::<u64>());
+            }
+        }
+        return;
+    }
+    for shared_memory in ["on", "off", "2"] {
+        let children = RankProcesses::new(test, 8).with("PLEACH_SHARED_MEMORY", shared_memory).start();
+        for (rank, child) in (0..).zip(children) {
+            let (status, stderr) = wait_with_stderr(child);
+            let should_live = ![0, 1, 4, 5].contains(&rank);
+            assert_eq!(status == Some(0), should_live, "shared memory {shared_memory}, rank {rank}: {stderr}");
+        }
+    }
+}
+
 #[test]
 fn a_rank_that_computes_for_long_is_not_lost() {
     in_every_layout("a_rank_that_computes_for_long_is_not_lost", 3, || {

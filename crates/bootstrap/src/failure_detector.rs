@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use super::listening::bind;
 use super::member::Member;
 use super::rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, RankEvent};
 
@@ -78,7 +79,7 @@ impl AsFd for FailureDetector {
 /// Listeners for the connections of other ranks, one for each path, and their addresses. A path on which none can be opened has none.
 pub(super) fn open_ports(paths: &[IpAddr]) -> (Vec<TcpListener>, Vec<SocketAddr>) {
     let open = |ip: &IpAddr| {
-        let listener = TcpListener::bind(SocketAddr::new(*ip, 0)).ok()?;
+        let listener = bind(SocketAddr::new(*ip, 0)).ok()?;
         let address = listener.local_addr().ok()?;
         Some((listener, address))
     };

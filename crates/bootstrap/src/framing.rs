@@ -286,9 +286,11 @@ impl FramedStream {
         loop {
             let Some(secure) = &mut self.secure else { return Ok(()) };
             if secure.record_written == secure.record.len() {
-                secure.record.clear();
                 secure.record_written = 0;
-                let Some(first) = self.outbox.front() else { return Ok(()) };
+                let Some(first) = self.outbox.front() else {
+                    secure.record = Vec::new(); // An idle stream keeps little memory.
+                    return Ok(());
+                };
                 let sealed = secure.channel.seal(&first[self.written..], &mut secure.record);
                 self.written += sealed.map_err(|_| io::Error::other("the connection has sent too many records"))?;
                 if self.written == first.len() {

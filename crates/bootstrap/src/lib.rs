@@ -31,6 +31,7 @@ mod join;
 mod join_request;
 mod launcher;
 mod link;
+mod listening;
 mod member;
 mod membership;
 pub mod pair;

@@ -10,7 +10,6 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use socket2::{Domain, Protocol, Socket, Type};
 
 use super::auth::{Nonce, random_nonce};
 use super::endpoint_record::{EndpointRecord, RankTable, RecordWriter};
@@ -18,6 +17,7 @@ use super::environment::{JobEnvironment, RendezvousPoint};
 use super::file_limit::{FileLimitError, raise_file_limit};
 use super::framing::{FramedStream, ReadOutcome, poll_timeout_until};
 use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES};
+use super::listening::{BACKLOG, bind};
 use super::rank_connections::RankConnections;
 use super::rendezvous::{RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file::RendezvousFile;
@@ -29,7 +29,6 @@ use super::token_key::{MacPurpose, TokenKey};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections beyond one per rank; beyond that, the oldest unauthenticated one is closed. Real ranks retry.
 const MAX_UNAUTHENTICATED: usize = 256;
-const BACKLOG: i32 = 4096;
 /// Distinct rejections that the error of a failed rendezvous lists.
 const MAX_REJECTION_REASONS: usize = 8;
 const LISTENER_EVENT: u64 = 0;
@@ -338,12 +337,4 @@ fn listen(environment: &JobEnvironment) -> Result<(TcpListener, Option<Rendezvou
             Ok((bind(anywhere).map_err(failed(anywhere.to_string()))?, None))
         }
     }
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
 }

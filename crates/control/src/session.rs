@@ -27,6 +27,8 @@ const MAX_QUEUED_BYTES: usize = 8 << 20;
 const MAX_EARLY_MESSAGES: usize = 64;
 /// Bytes that are read from one connection per poll, so that it cannot delay others.
 const MAX_READ_BYTES_PER_POLL: usize = 256 << 10;
+/// What encryption adds to the bytes that are received and not complete yet.
+const MAX_RECORD_OVERHEAD: usize = 64;
 /// Bytes of one read.
 const READ_BYTES: usize = 16 << 10;
 /// Time for the handshake, and for a message from its first to its last byte.
@@ -198,7 +200,7 @@ impl ControlSession {
     /// Reads the available bytes, up to the limit; true at the end of the stream. Frames before the end still count.
     fn receive(&mut self) -> Result<bool, Disconnect> {
         for _ in 0..MAX_READ_BYTES_PER_POLL / READ_BYTES {
-            if self.stream.unread_bytes() > self.max_frame_bytes() + LENGTH_BYTES {
+            if self.stream.unread_bytes() > self.max_frame_bytes() + LENGTH_BYTES + MAX_RECORD_OVERHEAD {
                 break;
             }
             match self.stream.fill(READ_BYTES)? {

@@ -18,8 +18,8 @@ use crate::error::Error;
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(12);
 /// A rank that found a failure waits this long for the coordinator: longer than the failure detector takes in the worst case.
 pub(crate) const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(40);
-/// More ranges would not fit a message.
-const MAX_RANGES: usize = 2000;
+/// A reason is cut after so many characters.
+pub(crate) const MAX_REASON_CHARS: usize = 1000;
 /// Reports that a coordinator examines at the same time; of more, the first ones are announced at once.
 const MAX_UNCONFIRMED: usize = 1024;
 
@@ -36,15 +36,15 @@ pub(crate) enum ReportedFailure {
     Internal { what: String },
 }
 
-/// Ranks as ranges: the first rank and the number of each.
-pub(crate) type RankRanges = Vec<(u32, u32)>;
+/// Ranks as bits, eight of them in a byte: those of the largest job fit a message.
+pub(crate) type RankBitmap = Vec<u8>;
 
 /// A failure of a communicator, with its ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct FailureReport {
     context: u32,
     failure: ReportedFailure,
-    ranks: RankRanges,
+    ranks: RankBitmap,
 }
 
 /// Messages between ranks about failures. Serialized names are part of the protocol.
@@ -154,10 +154,7 @@ impl FailureAgreement {
         if self.reported.contains_key(&context) || self.failure_of(context, ranks).is_some() {
             return Vec::new();
         }
-        let mut report = FailureReport { context: context.0, failure, ranks: to_ranges(ranks) };
-        if report.ranks.len() > MAX_RANGES {
-            report.ranks = vec![(0, u32::MAX)]; // All ranks: to those that are not in the communicator it means nothing.
-        }
+        let report = FailureReport { context: context.0, failure, ranks: to_bitmap(ranks) };
         self.reported.insert(context, report.clone());
         vec![(OobTarget::Coordinator, FailureMessage::Report(report))]
     }
@@ -224,7 +221,7 @@ impl FailureAgreement {
         let settled: Vec<GroupId> = self
             .reported
             .iter()
-            .filter(|(context, report)| self.failure_of(**context, &from_ranges(&report.ranks)).is_some())
+            .filter(|(context, report)| self.failure_of(**context, &from_bitmap(&report.ranks)).is_some())
             .map(|(context, _)| *context)
             .collect();
         settled.iter().for_each(|context| drop(self.reported.remove(context)));
@@ -233,26 +230,20 @@ impl FailureAgreement {
 
 fn announce(report: &FailureReport) -> OutgoingMessages {
     let message = FailureMessage::Announce(report.clone());
-    from_ranges(&report.ranks).into_iter().map(|rank| (OobTarget::Rank(rank), message.clone())).collect()
+    from_bitmap(&report.ranks).into_iter().map(|rank| (OobTarget::Rank(rank), message.clone())).collect()
 }
 
-pub(crate) fn to_ranges(ranks: &[u32]) -> RankRanges {
-    let mut sorted = ranks.to_vec();
-    sorted.sort_unstable();
-    let mut ranges = RankRanges::new();
-    for rank in sorted {
-        match ranges.last_mut() {
-            Some((first, count)) if *first + *count == rank => *count += 1,
-            _ => ranges.push((rank, 1)),
-        }
-    }
-    ranges
+pub(crate) fn to_bitmap(ranks: &[u32]) -> RankBitmap {
+    let bytes = ranks.iter().max().map_or(0, |last| *last as usize / 8 + 1);
+    let mut bitmap = vec![0; bytes];
+    ranks.iter().for_each(|rank| bitmap[*rank as usize / 8] |= 1 << (rank % 8));
+    bitmap
 }
 
-/// The ranks of ranges that another rank sent: not more than a job can have.
-pub(crate) fn from_ranges(ranges: &[(u32, u32)]) -> Vec<u32> {
-    let ranks = ranges.iter().flat_map(|(first, count)| (0..*count).map(|index| first.saturating_add(index)));
-    ranks.take(bootstrap::MAX_JOB_RANKS as usize).collect()
+/// The ranks of a bitmap that another rank sent, in order.
+pub(crate) fn from_bitmap(bitmap: &[u8]) -> Vec<u32> {
+    let bits = bitmap.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1));
+    (0..).zip(bits).filter_map(|(rank, is_set)| is_set.then_some(rank)).collect()
 }
 
 #[cfg(test)]
@@ -364,9 +355,16 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_any_length_cost_no_more_than_a_job_can_have() {
-        assert_eq!(to_ranges(&[5, 1, 2, 9, 0]), [(0, 3), (5, 1), (9, 1)]);
-        assert_eq!(from_ranges(&[(0, 3), (5, 1)]), [0, 1, 2, 5]);
-        assert_eq!(from_ranges(&[(u32::MAX, u32::MAX)]).len(), bootstrap::MAX_JOB_RANKS as usize);
+    fn the_ranks_of_the_largest_job_fit_a_message() {
+        assert_eq!(from_bitmap(&to_bitmap(&[9, 1, 2, 17, 0])), [0, 1, 2, 9, 17]);
+        assert_eq!(from_bitmap(&to_bitmap(&[])), [0; 0]);
+        let ranks: Vec<u32> = (0..bootstrap::MAX_JOB_RANKS).collect();
+        let report = FailureReport {
+            context: u32::MAX,
+            failure: ReportedFailure::Revoked { why: "x".repeat(MAX_REASON_CHARS) },
+            ranks: to_bitmap(&ranks),
+        };
+        let bytes = serde_json::to_vec(&FailureMessage::Report(report)).expect("plain values serialize");
+        assert!(bytes.len() < bootstrap::MAX_OOB_MESSAGE_BYTES - 1000, "{}", bytes.len());
     }
 }

@@ -30,8 +30,17 @@ pub(crate) fn form(
     }
     let communicator = CommunicatorInner::new(Arc::clone(process), context, layout, teams);
     let requested = offload::request_tree(&communicator);
-    requested.map_err(|error| peer_failure(process, context).unwrap_or_else(|| error.into()))?;
-    Ok(communicator)
+    match requested {
+        Ok(()) => Ok(communicator),
+        Err(error) => {
+            // While the communicator is open here, so that those that wait in it learn of it.
+            let ranks = communicator.world_ranks();
+            Err(peer_failure(process, context).unwrap_or_else(|| {
+                process.shared.engine().announce_join_failure(context, ranks, &error.to_string());
+                error.into()
+            }))
+        }
+    }
 }
 
 /// The local cause of an error is told to all ranks at once: they wait for this one. The error to return here.

@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bootstrap::{
     ApplicationActivity, JobEnvironment, JoinedJob, LocalEndpoint, ProgressOutcome, ProgressThread, RankTable,
@@ -205,7 +205,7 @@ impl JobProcess {
 impl Drop for JobProcess {
     fn drop(&mut self) {
         self.progress_thread = None;
-        let is_panicking = std::thread::panicking();
+        let (is_panicking, began) = (std::thread::panicking(), Instant::now());
         if !is_panicking && self.table.size() > 1 {
             self.shared.linger(self.table.size());
             self.shared.coordinate_until_not_needed(LEAVE_TIMEOUT);
@@ -215,7 +215,7 @@ impl Drop for JobProcess {
         drop(engine);
         // After a panic the connection just closes, so that the other ranks see this one as lost.
         if let Some(failure_detector) = failure_detector.filter(|_| !is_panicking) {
-            failure_detector.leave(LEAVE_TIMEOUT);
+            failure_detector.leave(LEAVE_TIMEOUT.saturating_sub(began.elapsed()));
         }
         if let Some(mut manager) = manager.filter(|_| self.rank == 0) {
             let _ = manager.close_job(); // If that fails, the manager closes it when the connection is gone.

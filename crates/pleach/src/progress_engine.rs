@@ -247,13 +247,19 @@ impl ProgressEngine {
     /// The outcome of an agreement, once it is known; an error if this process is cut off.
     pub(crate) fn agreement_outcome(&self, context: GroupId, number: u64) -> Option<Result<AgreementOutcome, Error>> {
         let outcome = self.agreements.outcome(context, number).cloned().map(Ok);
-        outcome.or_else(|| self.failures.cut_off_error().map(Err))
+        let expelled = || self.failures.is_lost(self.rank).then(|| Err(Error::RanksLost { ranks: vec![self.rank] }));
+        outcome.or_else(|| self.failures.cut_off_error().map(Err)).or_else(expelled)
+    }
+
+    /// Ranks that are lost, have left, or have completed their last operation: they will not vote.
+    fn gone_ranks(&self) -> BTreeSet<u32> {
+        let gone = self.failures.lost_ranks().chain(self.left.iter().map(|(rank, _)| *rank));
+        gone.chain(self.leaving.iter().copied()).collect()
     }
 
     fn decide_agreements(&mut self) {
-        let (failures, left) = (&self.failures, &self.left);
-        let is_gone = |rank: u32| failures.is_lost(rank) || left.iter().any(|(gone, _)| *gone == rank);
-        let messages = self.agreements.decide(is_gone);
+        let gone = self.gone_ranks();
+        let messages = self.agreements.decide(|rank| gone.contains(&rank));
         self.send_agreements(messages);
     }
 
@@ -276,9 +282,8 @@ impl ProgressEngine {
                 self.send_failures(answers);
             }
             RankMessage::Agreement(message) => {
-                let (failures, left) = (&self.failures, &self.left);
-                let is_gone = |rank: u32| failures.is_lost(rank) || left.iter().any(|(gone, _)| *gone == rank);
-                let messages = self.agreements.handle(message, is_gone);
+                let gone = self.gone_ranks();
+                let messages = self.agreements.handle(message, |rank| gone.contains(&rank));
                 self.send_agreements(messages);
             }
             RankMessage::CannotJoin { context, what } => {
@@ -297,6 +302,7 @@ impl ProgressEngine {
             }
             RankMessage::Leaving => {
                 self.leaving.insert(from);
+                self.decide_agreements();
             }
             RankMessage::AllLeave => self.all_leave = true,
         }
@@ -321,9 +327,7 @@ impl ProgressEngine {
     /// True if no other rank needs this process. The coordinator collects who is leaving, and tells the others when all are.
     pub(crate) fn may_leave(&mut self, size: u32) -> bool {
         if !self.all_leave && !self.leaving.is_empty() {
-            let gone = self.failures.lost_ranks().chain(self.left.iter().map(|(rank, _)| *rank));
-            let done: BTreeSet<u32> = gone.chain(self.leaving.iter().copied()).collect();
-            self.all_leave = done.len() >= size as usize;
+            self.all_leave = self.gone_ranks().len() >= size as usize;
             if self.all_leave {
                 self.send(OobTarget::All, &RankMessage::AllLeave);
             }

@@ -4,13 +4,16 @@
 //! one: the bits that all voters have set, who voted, and a context for a new communicator. The coordinator collects the votes of all
 //! ranks that are not gone. If it is lost, ranks vote again, and those that have the outcome already tell it to the new one (P-100).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bootstrap::OobTarget;
 use serde::{Deserialize, Serialize};
 use units::GroupId;
 
-use crate::failure_agreement::{RankRanges, from_ranges, to_ranges};
+use crate::failure_agreement::{RankBitmap, from_bitmap, to_bitmap};
+
+/// Outcomes that a rank keeps. Nobody is more than one agreement behind on a communicator.
+const MAX_KNOWN: usize = 64;
 
 /// A communicator, and how many agreements there were on it before.
 pub(crate) type AgreementName = (u32, u64);
@@ -24,7 +27,7 @@ pub(crate) struct AgreementVote {
     /// The first context that this rank has not used.
     next_context: u32,
     /// The ranks of the communicator.
-    ranks: RankRanges,
+    ranks: RankBitmap,
 }
 
 /// What all voters learn. Serialized names are part of the protocol.
@@ -36,13 +39,13 @@ pub(crate) struct AgreementOutcome {
     /// A context that no voter has used.
     pub context: u32,
     /// Who voted.
-    survivors: RankRanges,
+    survivors: RankBitmap,
 }
 
 impl AgreementOutcome {
     /// True if this rank has voted.
     pub(crate) fn includes(&self, rank: u32) -> bool {
-        self.survivors.iter().any(|(first, count)| rank >= *first && rank - *first < *count)
+        self.survivors.get(rank as usize / 8).is_some_and(|byte| byte >> (rank % 8) & 1 == 1)
     }
 }
 
@@ -63,8 +66,9 @@ pub(crate) struct SurvivorAgreement {
     counts: BTreeMap<GroupId, u64>,
     /// The vote of this rank that has no outcome yet, for each communicator.
     open: BTreeMap<GroupId, AgreementVote>,
-    /// The last outcome on each communicator.
-    outcomes: BTreeMap<GroupId, AgreementOutcome>,
+    /// The last outcomes that this rank knows, the oldest first: also of communicators that are closed here, or of which it is not a
+    /// member, because other ranks may lack them.
+    known: VecDeque<AgreementOutcome>,
     /// At the coordinator: votes by agreement and rank.
     votes: BTreeMap<AgreementName, BTreeMap<u32, AgreementVote>>,
 }
@@ -81,23 +85,35 @@ impl SurvivorAgreement {
         let count = self.counts.entry(context).or_default();
         let number = *count;
         *count += 1;
-        let vote = AgreementVote { name: (context.0, number), rank, bits, next_context, ranks: to_ranges(ranks) };
+        let vote = AgreementVote { name: (context.0, number), rank, bits, next_context, ranks: to_bitmap(ranks) };
         self.open.insert(context, vote.clone());
         (number, vec![(OobTarget::Coordinator, AgreementMessage::Vote(vote))])
     }
 
     /// The outcome of an agreement, once it is known.
     pub(crate) fn outcome(&self, context: GroupId, number: u64) -> Option<&AgreementOutcome> {
-        self.outcomes.get(&context).filter(|outcome| outcome.name == (context.0, number))
+        self.find((context.0, number))
+    }
+
+    fn find(&self, name: AgreementName) -> Option<&AgreementOutcome> {
+        self.known.iter().find(|outcome| outcome.name == name)
+    }
+
+    fn remember(&mut self, outcome: &AgreementOutcome) {
+        if self.find(outcome.name).is_none() {
+            self.known.push_back(outcome.clone());
+            if self.known.len() > MAX_KNOWN {
+                self.known.pop_front();
+            }
+        }
     }
 
     /// Handles a message; `is_gone` tells whether a rank is lost or has left.
     pub(crate) fn handle(&mut self, message: AgreementMessage, is_gone: impl Fn(u32) -> bool) -> AgreementMessages {
         match message {
             AgreementMessage::Vote(vote) => {
-                let context = GroupId(vote.name.0);
                 // A rank that votes again may lack an outcome that this one has.
-                if let Some(outcome) = self.outcomes.get(&context).filter(|outcome| outcome.name == vote.name) {
+                if let Some(outcome) = self.find(vote.name) {
                     return vec![(OobTarget::Rank(vote.rank), AgreementMessage::Outcome(outcome.clone()))];
                 }
                 self.votes.entry(vote.name).or_default().insert(vote.rank, vote);
@@ -107,8 +123,8 @@ impl SurvivorAgreement {
                 let context = GroupId(outcome.name.0);
                 if self.open.get(&context).is_some_and(|vote| vote.name == outcome.name) {
                     self.open.remove(&context);
-                    self.outcomes.insert(context, outcome.clone());
                 }
+                self.remember(&outcome);
                 // As a new coordinator: those that have voted again lack it.
                 let voters = self.votes.remove(&outcome.name).unwrap_or_default();
                 voters
@@ -122,7 +138,7 @@ impl SurvivorAgreement {
     /// Ranks are gone: nobody waits for their votes.
     pub(crate) fn decide(&mut self, is_gone: impl Fn(u32) -> bool) -> AgreementMessages {
         let is_complete = |votes: &BTreeMap<u32, AgreementVote>| {
-            let ranks = votes.values().next().map_or_else(Vec::new, |vote| from_ranges(&vote.ranks));
+            let ranks = votes.values().next().map_or_else(Vec::new, |vote| from_bitmap(&vote.ranks));
             ranks.into_iter().all(|rank| votes.contains_key(&rank) || is_gone(rank))
         };
         let complete: Vec<AgreementName> =
@@ -135,8 +151,9 @@ impl SurvivorAgreement {
                 name,
                 bits: votes.values().fold(u64::MAX, |bits, vote| bits & vote.bits),
                 context: votes.values().map(|vote| vote.next_context).max().unwrap_or(1),
-                survivors: to_ranges(&survivors),
+                survivors: to_bitmap(&survivors),
             };
+            self.remember(&outcome);
             let to = |rank: u32| (OobTarget::Rank(rank), AgreementMessage::Outcome(outcome.clone()));
             messages.extend(votes.into_keys().map(to));
         }
@@ -146,7 +163,7 @@ impl SurvivorAgreement {
     /// Votes again, and tells the new coordinator what the old one may have told only some.
     pub(crate) fn coordinator_changed(&mut self) -> AgreementMessages {
         self.votes.clear();
-        let known = self.outcomes.values().cloned().map(AgreementMessage::Outcome);
+        let known = self.known.iter().cloned().map(AgreementMessage::Outcome);
         let open = self.open.values().cloned().map(AgreementMessage::Vote);
         known.chain(open).map(|message| (OobTarget::Coordinator, message)).collect()
     }
@@ -155,7 +172,6 @@ impl SurvivorAgreement {
     pub(crate) fn close(&mut self, context: GroupId) {
         self.counts.remove(&context);
         self.open.remove(&context);
-        self.outcomes.remove(&context);
     }
 }
 
@@ -240,7 +256,7 @@ mod tests {
         assert_eq!(job.outcomes(0), [None; 4], "rank 2 has not voted");
         job.vote(2, u64::MAX);
         job.deliver(100);
-        let expected = AgreementOutcome { name: (3, 0), bits: 0b010, context: 15, survivors: to_ranges(&MEMBERS) };
+        let expected = AgreementOutcome { name: (3, 0), bits: 0b010, context: 15, survivors: to_bitmap(&MEMBERS) };
         assert_eq!(job.outcomes(0), [Some(&expected); 4]);
     }
 
@@ -251,8 +267,42 @@ mod tests {
         job.deliver(100);
         job.lose(1);
         job.deliver(100);
-        let expected = AgreementOutcome { name: (3, 0), bits: 1, context: 15, survivors: to_ranges(&[0, 2, 5]) };
+        let expected = AgreementOutcome { name: (3, 0), bits: 1, context: 15, survivors: to_bitmap(&[0, 2, 5]) };
         assert_eq!(job.outcomes(0), [Some(&expected); 3]);
+    }
+
+    /// Rank 0 tells one member alone and is lost; that one closes the communicator. The new coordinator, rank 1 or 3, is not a member, or
+    /// has closed it too.
+    #[test]
+    fn an_outcome_survives_in_those_that_have_no_use_for_it_any_more() {
+        for order in [[0, 1, 2], [1, 2, 0], [2, 1, 0]] {
+            let members = [2, 4, 5];
+            let mut job = VotingJob::new();
+            for rank in members {
+                let (_, messages) = job.ranks[rank as usize].vote((CONTEXT, &members), rank, 1, 9);
+                job.send(messages);
+            }
+            job.deliver(3); // The votes.
+            let told = job.queue.iter().position(|(rank, _)| *rank == 2).expect("it is told");
+            let (_, outcome) = job.queue.remove(told);
+            job.ranks[2].handle(outcome.clone(), |_| false);
+            job.ranks[2].close(CONTEXT);
+            job.queue.clear();
+            job.gone.insert(0);
+            job.coordinator = 1;
+            // What the three say to the new coordinator may arrive in any order.
+            for index in order {
+                let messages = job.ranks[members[index] as usize].coordinator_changed();
+                job.send(messages);
+            }
+            job.deliver(100);
+            let expected = match &outcome {
+                AgreementMessage::Outcome(outcome) => Some(outcome),
+                AgreementMessage::Vote(_) => None,
+            };
+            let found = [4, 5].map(|rank: usize| job.ranks[rank].outcome(CONTEXT, 0));
+            assert_eq!(found, [expected; 2], "{order:?}");
+        }
     }
 
     /// The coordinator is lost after each possible number of messages: those that are left have the same outcome.
@@ -273,7 +323,7 @@ mod tests {
             [2, 1, 5].into_iter().for_each(|rank| job.vote(rank, 7));
             job.deliver(100);
             let survivors = job.outcomes(1)[0].map(|outcome| outcome.survivors.clone());
-            assert_eq!(survivors, Some(to_ranges(&[1, 2, 5])), "{moment}");
+            assert_eq!(survivors, Some(to_bitmap(&[1, 2, 5])), "{moment}");
         }
     }
 }

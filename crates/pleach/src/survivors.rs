@@ -6,6 +6,7 @@ use units::GroupId;
 
 use crate::communicator::Communicator;
 use crate::error::{Error, JoinError};
+use crate::failure_agreement::MAX_REASON_CHARS;
 use crate::formation::form;
 use crate::survivor_agreement::AgreementOutcome;
 
@@ -18,11 +19,11 @@ impl Communicator {
     /// Revokes this communicator: every operation that a rank has in flight in it, or starts later, fails with this reason.
     /// [`Self::agree`] and [`Self::shrink`] still work. Not collective, and returns at once.
     pub fn revoke(&self, why: &str) {
-        self.inner().announce_failure(&Error::Revoked { why: why.to_owned() });
+        self.inner().announce_failure(&Error::Revoked { why: why.chars().take(MAX_REASON_CHARS).collect() });
     }
 
     /// Agrees with all ranks of this communicator that are not lost, also if it has failed: returns the bits that all of them have set.
-    /// Blocks until every rank that is left has called it. All ranks that return get the same bits, whoever is lost meanwhile.
+    /// Blocks until every rank that is left has called it. All ranks that are left get the same bits, whoever is lost meanwhile.
     ///
     /// # Errors
     /// If this process is cut off from most of its job.

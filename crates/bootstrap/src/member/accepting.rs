@@ -10,6 +10,7 @@ use super::super::attach_request::{
 };
 use super::super::auth::{Nonce, random_nonce};
 use super::super::framing::{FramedStream, ReadOutcome};
+use super::super::join_request::MAX_HANDSHAKE_BYTES;
 use super::super::link::{Link, NO_PATH};
 use super::super::membership::LinkEnd;
 use super::super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message};
@@ -113,7 +114,9 @@ impl Member {
             return;
         }
         let size = self.config.size;
-        let request = match next_message(&mut connection.stream, max_body_bytes(size)) {
+        // Whoever has not shown that it knows the token gets little memory.
+        let max_bytes = if connection.is_secure { max_body_bytes(size) } else { MAX_HANDSHAKE_BYTES };
+        let request = match next_message(&mut connection.stream, max_bytes) {
             Ok(None) => return,
             Ok(Some((RendezvousMessageKind::Secure, body))) if !connection.is_secure => {
                 connection.is_secure = true;

@@ -22,6 +22,8 @@ use super::{ConnectionOwner, Member};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A path whose connection failed is tried again after this time.
 pub(super) const REDIAL_INTERVAL: Duration = Duration::from_secs(1);
+/// Connections in progress, beyond which ranks are not checked.
+const MAX_DIALS: usize = 256;
 /// A rank that closes the connection after its challenge is there: it had too many connections, and is asked again.
 const MAX_TAKEOVER_ATTEMPTS: u32 = 5;
 /// A new coordinator may take this much longer than it takes to notice that the old one is silent.
@@ -99,8 +101,15 @@ impl Member {
     /// Connects to a rank on all paths to see whether it lives.
     pub(super) fn dial_check(&mut self, now: Instant, rank: u32) {
         let is_pending = |dial: &Dial| (dial.rank, dial.purpose) == (rank, DialPurpose::Check);
-        if !self.dials.values().any(is_pending) {
-            self.dial_all(now, rank, DialPurpose::Check);
+        if self.dials.len() >= MAX_DIALS || self.dials.values().any(is_pending) {
+            return; // It is tried again.
+        }
+        for path in 0..self.config.ports[rank as usize].len() {
+            if let Err(error) = self.dial(now, rank, path, DialPurpose::Check)
+                && end_of(&error) == LinkEnd::Closed
+            {
+                self.membership.unreachable(now, rank, LinkEnd::Closed);
+            }
         }
     }
 
@@ -244,6 +253,14 @@ impl Member {
         let Some(Dial { rank, path, purpose, attempts, is_alive, .. }) = self.take_dial(id) else { return };
         if purpose == DialPurpose::Path {
             return; // It is tried again.
+        }
+        if purpose == DialPurpose::Check {
+            // If it is silent, its process may be stopped: it has time until the coordinator decides.
+            if end == LinkEnd::Closed && !is_alive {
+                self.drop_dials(rank, DialPurpose::Check);
+                self.membership.unreachable(now, rank, end);
+            }
+            return;
         }
         let may_retry = is_alive && attempts < MAX_TAKEOVER_ATTEMPTS && end == LinkEnd::Closed;
         if may_retry && self.dial_again(now, (rank, path), purpose, attempts + 1).is_ok() {

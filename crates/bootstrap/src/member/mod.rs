@@ -355,12 +355,16 @@ impl Member {
 
     /// True if a receiver of the message has no room.
     fn is_full(&self, from: u32, target: u32) -> bool {
-        let has_no_room = |rank: u32| self.links.get(&rank).is_some_and(Link::is_full);
+        // Messages wait for ranks that have not attached to this new coordinator yet.
+        let is_gathering = self.membership.is_gathering();
+        let has_no_room =
+            |rank: u32| self.links.get(&rank).map_or(is_gathering && self.membership.is_live(rank), Link::is_full);
         let are_events_full = self.events.len() >= MAX_QUEUED_EVENTS;
         match target {
             target if target == self.config.rank => are_events_full,
             ALL_RANKS => {
-                (from != self.config.rank && are_events_full)
+                is_gathering
+                    || (from != self.config.rank && are_events_full)
                     || self.links.keys().any(|rank| *rank != from && has_no_room(*rank))
             }
             rank => has_no_room(rank),

@@ -86,12 +86,10 @@ impl CommunicatorInner {
         collective: CollectiveOperation,
         buffers: &mut CollectiveBuffers<'_>,
     ) -> Result<(), Error> {
+        self.check_usable(state)?;
         let HostTeams::Whole(team) = &mut state.teams else {
             return Err(Error::internal("the ranks of this communicator are not on one host"));
         };
-        if let Some(error) = &state.failure {
-            return Err(error.clone());
-        }
         let call = self.call_within_host(collective)?;
         self.process.activity.note_call();
         if let Err(error) = self.wait_in_team(team, &mut None, call, buffers) {
@@ -167,9 +165,7 @@ impl CommunicatorInner {
         length: usize,
         buffer: OperationBuffer,
     ) -> Result<HierarchicalOperation, Error> {
-        if let Some(error) = &state.failure {
-            return Err(error.clone());
-        }
+        self.check_usable(state)?;
         let route = self.route(state, collective, length)?;
         Ok(HierarchicalOperation::new(state.take_id(), route, buffer))
     }

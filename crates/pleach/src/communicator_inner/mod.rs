@@ -6,7 +6,7 @@ mod execution;
 mod routing;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,8 @@ struct CommunicatorState {
     /// An allocation for the next inter-host stage.
     spare: Vec<u8>,
     polls: u32,
+    /// Failures of this process that were looked at.
+    failures_seen: u64,
     /// A failure that a poll has found and on which the ranks have not agreed yet, and since when.
     suspected: Option<(Error, Instant)>,
     /// Why the communicator is unusable.
@@ -76,6 +78,8 @@ pub(crate) struct CommunicatorInner {
     /// How many leaders share a CPU, on the machine where most do.
     leaders_per_cpu: u32,
     selection: Mutex<SelectionContext>,
+    /// Failures that this process has learned of.
+    failure_count: Arc<AtomicU64>,
     state: Mutex<CommunicatorState>,
 }
 
@@ -103,11 +107,14 @@ impl CommunicatorInner {
             next_id: 0,
             spare: Vec::new(),
             polls: 0,
+            failures_seen: 0,
             suspected: None,
             failure: None,
             statistics: CommunicatorStatistics::default(),
         };
-        Self { process, context, layout, leaders_per_cpu, selection: Mutex::new(selection), state: Mutex::new(state) }
+        let failure_count = Arc::clone(process.shared.engine().failure_count());
+        let (selection, state) = (Mutex::new(selection), Mutex::new(state));
+        Self { process, context, layout, leaders_per_cpu, selection, failure_count, state }
     }
 
     pub(crate) fn process(&self) -> &Arc<JobProcess> {
@@ -160,12 +167,30 @@ impl CommunicatorInner {
 
     /// The counter of failures that this process has learned of.
     pub(crate) fn failure_count(&self) -> Arc<AtomicU64> {
-        Arc::clone(self.process.shared.engine().failure_count())
+        Arc::clone(&self.failure_count)
     }
 
     /// Why this communicator is unusable, if this process has learned of it.
     pub(crate) fn known_failure(&self) -> Option<Error> {
         self.process.shared.engine().failure_of(self.context, &self.layout.ranks)
+    }
+
+    /// Fails if this communicator is known to be unusable: no operation starts in it.
+    #[inline]
+    fn check_usable(&self, state: &mut CommunicatorState) -> Result<(), Error> {
+        if let Some(error) = &state.failure {
+            return Err(error.clone());
+        }
+        let count = self.failure_count.load(Ordering::Acquire);
+        if count == state.failures_seen { Ok(()) } else { self.look_at_failures(state, count) }
+    }
+
+    #[cold]
+    fn look_at_failures(&self, state: &mut CommunicatorState, count: u64) -> Result<(), Error> {
+        state.failures_seen = count;
+        let Some(error) = self.known_failure() else { return Ok(()) };
+        self.settle(state, &error);
+        Err(error)
     }
 
     /// True if the failure detector has reported this rank as lost.

@@ -6,11 +6,9 @@
 //! loss. If the coordinator is lost, the lowest live rank follows it. Nothing here blocks except [`FailureDetector::leave`], and
 //! memory is bounded.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use super::listening::bind;
 use super::member::Member;
 use super::rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, RankEvent};
 
@@ -74,14 +72,4 @@ impl AsFd for FailureDetector {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.member.as_fd()
     }
-}
-
-/// Listeners for the connections of other ranks, one for each path, and their addresses. A path on which none can be opened has none.
-pub(super) fn open_ports(paths: &[IpAddr]) -> (Vec<TcpListener>, Vec<SocketAddr>) {
-    let open = |ip: &IpAddr| {
-        let listener = bind(SocketAddr::new(*ip, 0)).ok()?;
-        let address = listener.local_addr().ok()?;
-        Some((listener, address))
-    };
-    paths.iter().filter(|ip| !ip.is_unspecified()).filter_map(open).unzip()
 }

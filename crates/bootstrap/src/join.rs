@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::detector_ports::DetectorPorts;
 use super::endpoint_record::{EndpointRecord, MAX_EXTRA_BYTES, MAX_RANK_ADDRESSES, RankTable};
 use super::environment::{JobEnvironment, RendezvousPoint};
-use super::failure_detector::{FailureDetector, open_ports};
+use super::failure_detector::FailureDetector;
 use super::member::{DetectorConfig, Member};
 use super::rank_connections::RankConnections;
 use super::rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts};
@@ -27,16 +28,17 @@ pub fn join(
     if endpoint.extra.len() > MAX_EXTRA_BYTES {
         return Err(RendezvousError::EndpointTooLarge("more than 4096 bytes of extra data"));
     }
-    let (listeners, ports) = open_ports(&paths(environment, &endpoint.addresses));
-    let record = EndpointRecord::own(environment.rank, endpoint.addresses, ports, endpoint.extra);
-    let RankConnections { table, key, streams } = match (&environment.rendezvous, environment.rank) {
+    let ports = DetectorPorts::new(paths(environment, &endpoint.addresses));
+    let record = EndpointRecord::own(environment.rank, endpoint.addresses, Vec::new(), endpoint.extra);
+    let RankConnections { table, key, streams, listeners } = match (&environment.rendezvous, environment.rank) {
         (RendezvousPoint::Singleton, _) => RankConnections {
             table: RankTable::new(vec![record]),
             key: TokenKey::new(&environment.token, ""),
             streams: BTreeMap::new(),
+            listeners: Vec::new(),
         },
-        (_, 0) => rendezvous_server::serve_rendezvous(environment, record, timeouts)?,
-        _ => rendezvous_client::join_through_rank_zero(environment, record, timeouts)?,
+        (_, 0) => rendezvous_server::serve_rendezvous(environment, record, ports, timeouts)?,
+        _ => rendezvous_client::join_through_rank_zero(environment, record, ports, timeouts)?,
     };
     let mut hosts = vec![0; table.size() as usize];
     for (host, ranks) in (0..).zip(table.hosts()) {

@@ -21,6 +21,7 @@
 
 mod attach_request;
 pub mod auth;
+mod detector_ports;
 mod endpoint_record;
 mod environment;
 mod failure_detector;

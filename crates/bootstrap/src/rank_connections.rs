@@ -1,6 +1,7 @@
 //! What the rendezvous leaves for the failure detector.
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 
 use super::endpoint_record::RankTable;
 use super::framing::FramedStream;
@@ -11,4 +12,6 @@ pub(super) struct RankConnections {
     pub(super) table: RankTable,
     pub(super) key: TokenKey,
     pub(super) streams: BTreeMap<u32, FramedStream>,
+    /// Where the failure detector accepts connections.
+    pub(super) listeners: Vec<TcpListener>,
 }

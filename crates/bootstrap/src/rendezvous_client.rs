@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::auth::random_nonce;
+use super::detector_ports::DetectorPorts;
 use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RankTable, RecordReader};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::framing::{FramedStream, ReadOutcome};
@@ -45,17 +46,21 @@ fn retry(why: impl ToString) -> AttemptError {
 pub(super) fn join_through_rank_zero(
     environment: &JobEnvironment,
     record: EndpointRecord,
+    mut ports: DetectorPorts,
     timeouts: &RendezvousTimeouts,
 ) -> Result<RankConnections, RendezvousError> {
     let began = Instant::now();
     let deadline = began + timeouts.join;
     let nonce = random_nonce().map_err(RendezvousError::Io)?;
-    let request = JoinRequest { version: RENDEZVOUS_VERSION, size: environment.size, nonce, record };
+    let mut request = JoinRequest { version: RENDEZVOUS_VERSION, size: environment.size, nonce, record };
     let mut backoff = RetryBackoff::for_late_server();
     let mut taken_since = None;
     loop {
-        let last = match attempt(environment, &request, timeouts, began) {
-            Ok(joined) => return Ok(joined),
+        let last = match attempt(environment, &mut request, &mut ports, timeouts, began) {
+            Ok((table, key, stream)) => {
+                let (streams, listeners) = (BTreeMap::from([(0, stream)]), ports.into_listeners());
+                return Ok(RankConnections { table, key, streams, listeners });
+            }
             Err(AttemptError::Fatal(error)) => return Err(error),
             Err(AttemptError::Retry(why)) => why,
             Err(AttemptError::RankTaken) => {
@@ -79,13 +84,14 @@ pub(super) fn join_through_rank_zero(
 
 fn attempt(
     environment: &JobEnvironment,
-    request: &JoinRequest,
+    request: &mut JoinRequest,
+    ports: &mut DetectorPorts,
     timeouts: &RendezvousTimeouts,
     began: Instant,
-) -> Result<RankConnections, AttemptError> {
+) -> Result<(RankTable, TokenKey, FramedStream), AttemptError> {
     let (addresses, secret) = resolve_rank_zero(environment)?;
     let key = TokenKey::new(&environment.token, &secret);
-    let mut stream = handshake(environment, &addresses, &key, request, timeouts, began)?;
+    let mut stream = handshake(environment, &addresses, &key, (request, ports), timeouts, began)?;
     // From here on rank 0 decides: its join timeout began before this rank's, or now at the latest.
     let verdict = Instant::now() + timeouts.join + VERDICT_GRACE;
     let max_bytes = (environment.size as usize).saturating_mul(MAX_RECORD_BYTES);
@@ -103,7 +109,7 @@ fn attempt(
         return Err(AttemptError::Fatal(RendezvousError::Rejected("its table of ranks is malformed".to_owned())));
     };
     stream.consume_frame();
-    Ok(RankConnections { table, key, streams: BTreeMap::from([(0, stream)]) })
+    Ok((table, key, stream))
 }
 
 /// Connects, encrypts the connection, and exchanges challenge, request and welcome.
@@ -111,7 +117,7 @@ fn handshake(
     environment: &JobEnvironment,
     addresses: &[SocketAddr],
     key: &TokenKey,
-    request: &JoinRequest,
+    (request, ports): (&mut JoinRequest, &mut DetectorPorts),
     timeouts: &RendezvousTimeouts,
     began: Instant,
 ) -> Result<FramedStream, AttemptError> {
@@ -132,6 +138,7 @@ fn handshake(
         (RendezvousMessageKind::Rejected, body) => return Err(rejected(environment, &body, began)),
         _ => return Err(retry(NOT_A_RENDEZVOUS_SERVER)),
     }
+    ports.open().clone_into(&mut request.record.ports);
     stream.queue(encode_message(RendezvousMessageKind::Hello, &[&request.to_bytes(key, &challenge)]));
     match receive_message(&mut stream, deadline)? {
         // A server that does not know the token is not rank 0.

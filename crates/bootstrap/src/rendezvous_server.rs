@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::auth::{Nonce, random_nonce};
+use super::detector_ports::DetectorPorts;
 use super::endpoint_record::{EndpointRecord, RankTable, RecordWriter};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::file_limit::{FileLimitError, raise_file_limit};
@@ -35,15 +36,17 @@ const LISTENER_EVENT: u64 = 0;
 
 pub(super) fn serve_rendezvous(
     environment: &JobEnvironment,
-    record: EndpointRecord,
+    mut record: EndpointRecord,
+    mut ports: DetectorPorts,
     timeouts: &RendezvousTimeouts,
 ) -> Result<RankConnections, RendezvousError> {
     let deadline = Instant::now() + timeouts.join;
+    let (listener, file) = listen(environment)?;
+    ports.open().clone_into(&mut record.ports);
     raise_file_limit(environment.size, record.ports.len()).map_err(|error| match error {
         FileLimitError::TooLow { allowed } => RendezvousError::TooManyConnections { allowed },
         FileLimitError::Io(error) => RendezvousError::Io(error),
     })?;
-    let (listener, file) = listen(environment)?;
     let secret = file.as_ref().map_or("", |file| file.record.secret.as_str());
     let key = TokenKey::new(&environment.token, secret);
     let mut server = RendezvousServer::new(listener, key, environment.size, record, timeouts.peer_while_joining())
@@ -55,7 +58,7 @@ pub(super) fn serve_rendezvous(
         server.turn(deadline).map_err(RendezvousError::Io)?;
     }
     drop(file); // All ranks have joined, so the file is not needed any more.
-    server.distribute_table(deadline).map_err(RendezvousError::Io)
+    server.distribute_table(deadline, ports).map_err(RendezvousError::Io)
 }
 
 /// A connection of a rank, or one that is not authenticated yet.
@@ -273,7 +276,7 @@ impl RendezvousServer {
     }
 
     /// Sends the table to all ranks. The failure detector will report a rank that does not read it in time as lost.
-    fn distribute_table(mut self, deadline: Instant) -> io::Result<RankConnections> {
+    fn distribute_table(mut self, deadline: Instant, ports: DetectorPorts) -> io::Result<RankConnections> {
         let table =
             RankTable::new(self.records.drain(..).map(|record| record.expect("no rank is missing")).collect());
         let mut writer = RecordWriter::default();
@@ -309,7 +312,7 @@ impl RendezvousServer {
                 }
             }
         }
-        Ok(RankConnections { table, key: self.key, streams })
+        Ok(RankConnections { table, key: self.key, streams, listeners: ports.into_listeners() })
     }
 }
 

@@ -119,9 +119,9 @@ fn communicators_split_and_work_side_by_side() {
 fn a_mismatch_is_an_error_at_every_rank() {
     in_every_layout("a_mismatch_is_an_error_at_every_rank", 4, || {
         let world = world();
-        world.barrier().expect("every rank enters");
         let mut vector = vec![1_i32; if world.rank() == 2 { 8 } else { 4 }];
-        let first = world.all_reduce(&mut vector, Operator::Sum);
+        // A rank that leaves the barrier late may get the mismatch of the others there.
+        let first = world.barrier().and_then(|()| world.all_reduce(&mut vector, Operator::Sum));
         assert!(matches!(first, Err(Error::Mismatch { .. })), "{first:?}");
         assert!(matches!(world.barrier(), Err(Error::Mismatch { .. })));
     });

@@ -25,6 +25,7 @@ mod failure_agreement;
 mod formation;
 mod hierarchical_operation;
 mod job_process;
+mod lost_nodes;
 mod method_trial;
 mod offload;
 mod progress_engine;

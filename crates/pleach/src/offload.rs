@@ -4,7 +4,7 @@
 //! hosts do everything among themselves, so a failed request is not an error.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use control::{ClientError, ClusterSecret, ManagerClient};
 use manager::message::GroupKey;
@@ -271,7 +271,7 @@ fn group_request(communicator: &CommunicatorInner, distribution: DistributionSpe
         window: WINDOW,
         segment_bytes: process.segment_bytes,
         distribution,
-        avoid: Vec::new(),
+        avoid: process.shared.engine().lost_nodes.to_avoid(Instant::now()),
     }
 }
 

@@ -18,6 +18,7 @@ use units::{GroupId, Rank};
 
 use crate::error::Error;
 use crate::failure_agreement::{FailureAgreement, FailureMessage, OutgoingMessages, ReportedFailure};
+use crate::lost_nodes::LostNodes;
 use crate::survivor_agreement::{AgreementMessage, AgreementMessages, AgreementOutcome, SurvivorAgreement};
 
 /// By then everything that a rank sent before it left has arrived.
@@ -80,6 +81,8 @@ pub(crate) struct ProgressEngine {
     owners: BTreeMap<GroupId, u32>,
     /// The other ranks of each of them.
     others: BTreeMap<GroupId, Vec<u32>>,
+    /// Nodes whose loss the manager has reported.
+    pub lost_nodes: LostNodes,
     /// The trees that this process requested, and how many leaders still use each.
     trees: BTreeMap<GroupId, (GroupKey, usize)>,
     /// At the coordinator: the ranks that have completed their last operation.
@@ -104,6 +107,7 @@ impl ProgressEngine {
             failure_count: Arc::default(),
             owners: BTreeMap::new(),
             others: BTreeMap::new(),
+            lost_nodes: LostNodes::default(),
             trees: BTreeMap::new(),
             leaving: BTreeSet::new(),
             is_leaving: false,
@@ -311,7 +315,10 @@ impl ProgressEngine {
     fn poll_manager(&mut self) {
         while let Some(notification) = self.manager.as_mut().and_then(ManagerClient::poll_notification) {
             match notification {
-                ManagerNotification::Revoked { group, .. } => self.network.tree_lost(group),
+                ManagerNotification::Revoked { group, node, .. } => {
+                    self.network.tree_lost(group);
+                    node.into_iter().for_each(|node| self.lost_nodes.add(Instant::now(), node));
+                }
                 // Each of its trees is revoked on its own, and the hosts continue without.
                 ManagerNotification::JobRevoked { .. } => {}
             }

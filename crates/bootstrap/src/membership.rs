@@ -375,6 +375,7 @@ impl JobMembership {
 
     /// Decides about the suspects, if everything has been heard that this waits for.
     fn decide(&mut self, now: Instant) {
+        let patience = self.patience();
         let MembershipPhase::Coordinator(state) = &mut self.phase else { return };
         if state.gathering_until.is_some() {
             if !state.expected.is_empty() {
@@ -386,7 +387,7 @@ impl JobMembership {
         let silent = self.suspects.values().filter(|end| **end == LinkEnd::Silent).count();
         if silent > state.asked_about && !state.attached.is_empty() {
             // What silenced these ranks may have silenced more: by then they have answered, or the kernel has given them up.
-            state.decide_at = Some(now + self.peer_timeout + RESPONSE_MARGIN);
+            state.decide_at = Some(now + patience);
             return self.actions.push(MembershipAction::Ping(state.ask(silent)));
         }
         let all_answered = state.unanswered.as_ref().is_some_and(BTreeSet::is_empty);

@@ -53,7 +53,7 @@ impl fmt::Display for ClientError {
         match self {
             Self::Rejected(error) => error.fmt(f),
             Self::Lost { manager, why } => write!(f, "no connection to the manager at {manager}: {why}"),
-            Self::WrongSecret { manager, why } => write!(f, "the manager at {manager} has another secret: {why}"),
+            Self::WrongSecret { manager, why } => write!(f, "wrong secret for the manager at {manager}: {why}"),
             Self::TimedOut { manager, waited } => {
                 write!(f, "the manager at {manager} did not answer within {waited:?}")
             }

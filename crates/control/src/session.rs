@@ -37,6 +37,8 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const CONTROL_PROTOCOL_VERSION: u32 = 2;
+/// What the side that made the connection says about the other.
+const OTHER_SECRET: &str = "it has another one: set --secret-file or PLEACH_SECRET to the cluster's";
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -176,9 +178,7 @@ impl ControlSession {
         }
         if is_closed {
             return match self.state {
-                HandshakeState::AwaitingAnswer(_) => {
-                    disconnect(DisconnectCause::WrongSecret, "the peer rejected the handshake: it has another secret")
-                }
+                HandshakeState::AwaitingAnswer(_) => disconnect(DisconnectCause::WrongSecret, OTHER_SECRET),
                 _ => disconnect(DisconnectCause::Closed, "the peer closed the connection"),
             };
         }
@@ -304,7 +304,7 @@ impl ControlSession {
             return disconnect(DisconnectCause::NotPleach, "the peer sent a handshake message out of order");
         };
         let Ok(channel) = handshake.finish(noise) else {
-            return disconnect(DisconnectCause::WrongSecret, "the peer has another secret");
+            return disconnect(DisconnectCause::WrongSecret, OTHER_SECRET);
         };
         self.stream.secure(channel)?;
         self.open();

@@ -87,7 +87,7 @@ impl Member {
             let is_due = self.redial_at[path] <= now && !self.links[&coordinator].has_path(path);
             if is_due && !is_dialed {
                 self.redial_at[path] = now + REDIAL_INTERVAL;
-                let _ = self.dial(now, coordinator, path, DialPurpose::Path);
+                let _ = self.dial(now, coordinator, path, DialPurpose::Path); // If that fails, it is tried again.
             }
         }
     }
@@ -95,7 +95,18 @@ impl Member {
     /// Asks a rank to become this one's coordinator, on all paths.
     pub(super) fn dial_takeover(&mut self, now: Instant, rank: u32) {
         self.redial_at.clear();
-        self.dial_all(now, rank, DialPurpose::Takeover);
+        self.failed_dials.remove(&rank);
+        let mut last = LinkEnd::Silent;
+        let mut is_any_open = false;
+        for path in 0..self.config.ports[rank as usize].len() {
+            match self.dial(now, rank, path, DialPurpose::Takeover) {
+                Ok(()) => is_any_open = true,
+                Err(error) => last = end_of(&error),
+            }
+        }
+        if !is_any_open {
+            self.membership.unreachable(now, rank, last);
+        }
     }
 
     /// Connects to a rank on all paths to see whether it lives.
@@ -110,21 +121,6 @@ impl Member {
             {
                 self.membership.unreachable(now, rank, LinkEnd::Closed);
             }
-        }
-    }
-
-    fn dial_all(&mut self, now: Instant, rank: u32, purpose: DialPurpose) {
-        self.failed_dials.remove(&rank);
-        let mut last = LinkEnd::Silent;
-        let mut is_any_open = false;
-        for path in 0..self.config.ports[rank as usize].len() {
-            match self.dial(now, rank, path, purpose) {
-                Ok(()) => is_any_open = true,
-                Err(error) => last = end_of(&error),
-            }
-        }
-        if !is_any_open {
-            self.membership.unreachable(now, rank, last);
         }
     }
 
@@ -179,7 +175,6 @@ impl Member {
         dial.is_alive = true;
         if dial.purpose == DialPurpose::Check {
             let rank = dial.rank;
-            self.failed_dials.remove(&rank);
             return self.drop_dials(rank, DialPurpose::Check);
         }
         let Ok((handshake, offered)) = offer(&self.config.key) else {

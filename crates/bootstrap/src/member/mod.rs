@@ -70,7 +70,7 @@ pub(super) struct Member {
     links: BTreeMap<u32, Link>,
     accepted: BTreeMap<u64, AcceptedConnection>,
     dials: BTreeMap<u64, Dial>,
-    /// How attempts to reach a rank ended, while others are in progress.
+    /// How attempts to attach to a rank ended, while others are in progress.
     failed_dials: BTreeMap<u32, LinkEnd>,
     /// When each path to the coordinator is tried again.
     redial_at: Vec<Instant>,

@@ -1,6 +1,5 @@
 //! The checksum algorithms by name, number and strength.
 
-use crate::crc::CrcKernel;
 use std::fmt;
 use std::str::FromStr;
 
@@ -86,17 +85,6 @@ impl Algorithm {
             Self::Linear => "linear",
         }
     }
-
-    /// The faster of the two strong algorithms with 64 bits, for short messages whose receiver can check either: a CRC where the
-    /// processor multiplies wide registers without carry, otherwise XXH3. [`crate::tuning`] measures, this only asks the processor.
-    #[inline]
-    pub fn fastest_strong() -> Self {
-        match CrcKernel::best() {
-            CrcKernel::Avx2 | CrcKernel::Avx512 | CrcKernel::Neon => Self::Crc64Nvme,
-            CrcKernel::Scalar | CrcKernel::Sse => Self::Xxh3,
-        }
-    }
-
     /// The number in messages; numbers never change.
     pub const fn number(self) -> u8 {
         self as u8 + 1

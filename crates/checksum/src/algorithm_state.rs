@@ -75,8 +75,8 @@ impl AlgorithmState {
             Self::Murmur2a(hash) => *hash = simple_hashes::murmur2a(*hash, &mut pass),
             Self::SuperFast(hash) => *hash = simple_hashes::superfast(*hash, &mut pass),
             Self::Linear(running) => running.absorb(&mut pass),
-            Self::Crc32c(register) => *register = cyclic::<Crc32cPolynomial>(*register, &mut pass),
-            Self::Crc64Nvme(register) => *register = cyclic::<Crc64NvmePolynomial>(*register, &mut pass),
+            Self::Crc32c(register) => *register = cyclic(Crc32cPolynomial, *register, &mut pass),
+            Self::Crc64Nvme(register) => *register = cyclic(Crc64NvmePolynomial, *register, &mut pass),
             Self::Xxh3(running) => running.absorb(&mut pass),
         }
     }
@@ -104,10 +104,10 @@ impl AlgorithmState {
 }
 
 #[inline(always)]
-fn cyclic<P: Polynomial>(register: u64, pass: &mut impl Pass) -> u64 {
+fn cyclic<P: Polynomial>(polynomial: P, register: u64, pass: &mut impl Pass) -> u64 {
     let target = pass.target();
     match pass.buffers() {
-        (bytes, None) => crc::update::<P>(register, bytes),
-        (from, Some(to)) => crc::copy::<P>(register, from, to, target),
+        (bytes, None) => crc::update(polynomial, register, bytes),
+        (from, Some(to)) => crc::copy(polynomial, register, from, to, target),
     }
 }

@@ -6,7 +6,7 @@ use crate::crc::{self, Crc32cPolynomial, CrcKernel, Polynomial};
 #[inline]
 pub fn crc32c(parts: &[&[u8]]) -> u32 {
     let register =
-        parts.iter().fold(Crc32cPolynomial::ONES, |register, part| crc::update::<Crc32cPolynomial>(register, part));
+        parts.iter().fold(Crc32cPolynomial::ONES, |register, part| crc::update(Crc32cPolynomial, register, part));
     (register ^ Crc32cPolynomial::ONES) as u32
 }
 

@@ -29,7 +29,7 @@ impl Icrc {
     /// Adds the next bytes of the packet.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
-        self.register = crc::update::<IcrcPolynomial>(self.register, bytes);
+        self.register = crc::update(IcrcPolynomial, self.register, bytes);
     }
 
     /// Adds the next bytes of the packet, and copies them.
@@ -39,7 +39,7 @@ impl Icrc {
     #[inline]
     pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
         assert_eq!(from.len(), to.len(), "source and target of a copy have the same length");
-        self.register = crc::copy::<IcrcPolynomial>(self.register, from, to, TargetCache::Local);
+        self.register = crc::copy(IcrcPolynomial, self.register, from, to, TargetCache::Local);
     }
 
     /// The CRC; it is sent low byte first.
@@ -51,7 +51,7 @@ impl Icrc {
 
 /// The variant CRC of everything before it in the frame, ICRC included; it is sent low byte first.
 pub fn vcrc(bytes: &[u8]) -> u16 {
-    (crc::update::<VcrcPolynomial>(VcrcPolynomial::ONES, bytes) ^ VcrcPolynomial::ONES) as u16
+    (crc::update(VcrcPolynomial, VcrcPolynomial::ONES, bytes) ^ VcrcPolynomial::ONES) as u16
 }
 
 #[cfg(test)]

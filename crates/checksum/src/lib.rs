@@ -10,7 +10,7 @@
 //! Checksums of messages (claim CK-2), by any [`Algorithm`], in three ways: [`value`] only reads, [`copy_then`] copies block by block and
 //! reads each block while it is in the cache, [`copy`] copies and computes in one pass (claim CK-5); [`copy_to`] adds a hint about
 //! the cache that holds the target. [`ChecksumState`] does the same incrementally. [`linear`] checks the sums of reductions.
-//! [`detection`] measures which algorithm detects which errors, [`tuning`] which of the strong ones is fastest on this machine
+//! [`SecretCrc64`] is the hash of MACs. [`detection`] measures which algorithm detects which errors, [`tuning`] which of the strong ones is fastest on this machine
 //! (claim CK-3).
 
 #![deny(unsafe_code)]
@@ -37,7 +37,7 @@ mod vector_width;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
-pub use crc::CrcKernel;
+pub use crc::{CrcKernel, SecretCrc64};
 pub use crc32c::{crc32c, crc32c_words};
 pub use infiniband::{Icrc, vcrc};
 pub use oneshot::{copy, copy_then, copy_to, value};

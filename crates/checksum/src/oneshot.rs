@@ -17,9 +17,9 @@ const BLOCK: usize = 8 << 10;
 pub fn value(algorithm: Algorithm, bytes: &[u8]) -> u64 {
     match algorithm {
         // These three are used for small messages too, and skip what only incremental checksums need.
-        Algorithm::Crc32c => crc::update::<Crc32cPolynomial>(Crc32cPolynomial::ONES, bytes) ^ Crc32cPolynomial::ONES,
+        Algorithm::Crc32c => crc::update(Crc32cPolynomial, Crc32cPolynomial::ONES, bytes) ^ Crc32cPolynomial::ONES,
         Algorithm::Crc64Nvme => {
-            crc::update::<Crc64NvmePolynomial>(Crc64NvmePolynomial::ONES, bytes) ^ Crc64NvmePolynomial::ONES
+            crc::update(Crc64NvmePolynomial, Crc64NvmePolynomial::ONES, bytes) ^ Crc64NvmePolynomial::ONES
         }
         Algorithm::Xxh3 => xxh3::oneshot(ReadPass(bytes)),
         _ => oneshot(algorithm, VectorWidth::best(), ReadPass(bytes)),
@@ -39,10 +39,10 @@ pub fn copy(algorithm: Algorithm, from: &[u8], to: &mut [u8]) -> u64 {
 pub fn copy_to(algorithm: Algorithm, from: &[u8], to: &mut [u8], target: TargetCache) -> u64 {
     match algorithm {
         Algorithm::Crc32c => {
-            crc::copy::<Crc32cPolynomial>(Crc32cPolynomial::ONES, from, to, target) ^ Crc32cPolynomial::ONES
+            crc::copy(Crc32cPolynomial, Crc32cPolynomial::ONES, from, to, target) ^ Crc32cPolynomial::ONES
         }
         Algorithm::Crc64Nvme => {
-            crc::copy::<Crc64NvmePolynomial>(Crc64NvmePolynomial::ONES, from, to, target) ^ Crc64NvmePolynomial::ONES
+            crc::copy(Crc64NvmePolynomial, Crc64NvmePolynomial::ONES, from, to, target) ^ Crc64NvmePolynomial::ONES
         }
         Algorithm::Xxh3 => xxh3::oneshot(CopyPass::new(from, to, target)),
         _ => oneshot(algorithm, VectorWidth::best(), CopyPass::new(from, to, target)),

@@ -4,17 +4,18 @@
 //! InfiniBand leaves to manufacturers, so that no RoCEv2 peer or decoder takes these packets for its own; they carry no ICRC.
 //!
 //! ```text
-//! 0        opcode: 0xe1 data, 0xe2 acknowledgement      1  checksum algorithm, 4 bits | probe, 3 bits | acknowledge now, 1 bit
+//! 0        opcode: 0xe1 data, 0xe2 acknowledgement      1  zero, 4 bits | probe, 3 bits | acknowledge now, 1 bit
 //! 2..4     round                                        4..8    queue pair number of the receiver
 //! 8..12    group                                        12..16  epoch
 //! 16..20   operation                                    20..24  fingerprint of the operation
 //! 24..28   bytes of the whole transfer                  28..32  the group's first operation that is unfinished at the sender
 //! 32..36   data: offset of the payload                  acknowledgement: bytes received without a gap
 //! 36..40   data: zero                                   acknowledgement: bytes that may be sent
-//! 40..48   checksum of what follows the header          48..56  MAC of the bytes before
+//! 40..48   MAC of what follows the header               48..56  MAC of the bytes before
 //! ```
-//! The checksum covers the payload from the sender's memory to the receiver's; the MAC covers the checksum. Bytes 2 to 32 are the same
-//! in all packets of a transfer, so that most of the MAC is computed once. An acknowledgement is followed by the ranges that are
+//! The first MAC covers the payload from the sender's memory to the receiver's, and is its checksum as well; the second one covers the
+//! first. A header is authentic before its payload is read. Bytes 2 to 32 are the same in all packets of a transfer, so that most of the
+//! second MAC is computed once. An acknowledgement is followed by the ranges that are
 //! missing, each as offset and length.
 
 use units::{Epoch, GroupId, OpId, QpNumber};
@@ -86,17 +87,8 @@ pub struct TransferHeader {
     pub unfinished: OpId,
     /// What the packet is.
     pub kind: TransferPacketKind,
-    /// The checksum of what follows the header.
-    pub checksum: PartChecksum,
-}
-
-/// A checksum, and the number of its algorithm in messages.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct PartChecksum {
-    /// The number, below 16.
-    pub algorithm: u8,
-    /// The value.
-    pub value: u64,
+    /// The MAC of what follows the header.
+    pub payload_mac: u64,
 }
 
 /// True if a datagram belongs to a transfer.
@@ -118,7 +110,7 @@ impl TransferHeader {
                 (ACKNOWLEDGEMENT, false, probe, received, limit)
             }
         };
-        let flags = self.checksum.algorithm << 4 | (probe & 7) << 1 | u8::from(acknowledge_now);
+        let flags = (probe & 7) << 1 | u8::from(acknowledge_now);
         (bytes[0], bytes[1]) = (opcode, flags);
         bytes[2..4].copy_from_slice(&self.name.round.to_be_bytes());
         let words = [
@@ -135,10 +127,10 @@ impl TransferHeader {
         for (place, word) in bytes[4..40].as_chunks_mut().0.iter_mut().zip(words) {
             *place = word.to_be_bytes();
         }
-        bytes[40..AUTHENTICATED_BYTES].copy_from_slice(&self.checksum.value.to_be_bytes());
+        bytes[40..AUTHENTICATED_BYTES].copy_from_slice(&self.payload_mac.to_be_bytes());
     }
 
-    /// Reads a header; returns it with the MAC and what follows. Neither MAC nor checksum is verified.
+    /// Reads a header; returns it with the MAC and what follows. No MAC is verified.
     ///
     /// # Errors
     /// If the datagram is too short, or not of a transfer.
@@ -153,10 +145,9 @@ impl TransferHeader {
         };
         let round = u16::from_be_bytes(array_at(header, 2));
         let name = TransferName { group: GroupId(word(8)), epoch: Epoch(word(12)), operation: OpId(word(16)), round };
-        let checksum = PartChecksum { algorithm: header[1] >> 4, value: u64::from_be_bytes(array_at(header, 40)) };
-        let destination = QpNumber(word(4));
+        let (destination, payload_mac) = (QpNumber(word(4)), u64::from_be_bytes(array_at(header, 40)));
         let (fingerprint, length, unfinished) = (word(20), word(24), OpId(word(28)));
-        let parsed = Self { destination, name, fingerprint, length, unfinished, kind, checksum };
+        let parsed = Self { destination, name, fingerprint, length, unfinished, kind, payload_mac };
         Ok((parsed, array_at(header, AUTHENTICATED_BYTES), &datagram[HEADER_BYTES..]))
     }
 }
@@ -187,7 +178,7 @@ mod tests {
             length: 1 << 30,
             unfinished: OpId(0xffff_fff0),
             kind,
-            checksum: PartChecksum { algorithm: 12, value: 0x0102_0304_0506_0708 },
+            payload_mac: 0x0102_0304_0506_0708,
         }
     }
 

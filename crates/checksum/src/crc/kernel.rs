@@ -79,21 +79,18 @@ impl CrcKernel {
 
     /// The register after these bytes. Only for supported kernels.
     #[inline]
-    pub(super) fn update<P: Polynomial>(self, register: u64, bytes: &[u8]) -> u64 {
+    pub(super) fn update<P: Polynomial>(self, polynomial: P, register: u64, bytes: &[u8]) -> u64 {
         #[cfg(target_arch = "x86_64")]
-        if const { P::REVERSED == Crc32cPolynomial::REVERSED }
-            && bytes.len() <= crc32_instruction::MAX_INSTRUCTION_BYTES
-            && self != Self::Scalar
-        {
+        if P::IS_CRC32C && bytes.len() <= crc32_instruction::MAX_INSTRUCTION_BYTES && self != Self::Scalar {
             // SAFETY: all kernels but the tables need SSE4.2, and only supported ones are used.
             return unsafe { crc32_instruction::update(register, bytes) };
         }
         match self.wide::<P, false>() {
             // SAFETY: without COPY a kernel only reads, and only the slice. `best` and the tests use only supported kernels.
             Some(run) => unsafe {
-                run(register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len(), TargetCache::Local)
+                run(polynomial, register, bytes.as_ptr(), std::ptr::null_mut(), bytes.len(), TargetCache::Local)
             },
-            None => scalar::update::<P>(register, bytes),
+            None => scalar::update(polynomial, register, bytes),
         }
     }
 
@@ -105,25 +102,32 @@ impl CrcKernel {
             // SAFETY: all kernels but the tables need SSE4.2, and only supported ones are used.
             return unsafe { crc32_instruction::update_words(register, words, bytes) };
         }
-        let update = |register, word: u64| self.update::<Crc32cPolynomial>(register, &word.to_le_bytes());
-        self.update::<Crc32cPolynomial>(words.into_iter().fold(register, update), bytes)
+        let update = |register, word: u64| self.update(Crc32cPolynomial, register, &word.to_le_bytes());
+        self.update(Crc32cPolynomial, words.into_iter().fold(register, update), bytes)
     }
 
     /// The register after these bytes, copied on the way. Only for supported kernels.
     #[inline]
-    pub(super) fn copy<P: Polynomial>(self, register: u64, from: &[u8], to: &mut [u8], target: TargetCache) -> u64 {
+    pub(super) fn copy<P: Polynomial>(
+        self,
+        polynomial: P,
+        register: u64,
+        from: &[u8],
+        to: &mut [u8],
+        target: TargetCache,
+    ) -> u64 {
         assert_eq!(from.len(), to.len(), "source and target of a copy have the same length");
         match self.wide::<P, true>() {
             // SAFETY: both slices have the given length, and a shared and an exclusive one cannot overlap. `best` and the tests use only
             // supported kernels.
-            Some(run) => unsafe { run(register, from.as_ptr(), to.as_mut_ptr(), from.len(), target) },
-            None => scalar::copy::<P>(register, from, to),
+            Some(run) => unsafe { run(polynomial, register, from.as_ptr(), to.as_mut_ptr(), from.len(), target) },
+            None => scalar::copy(polynomial, register, from, to),
         }
     }
 
     /// The kernel's function; none for the tables.
     #[inline]
-    fn wide<P: Polynomial, const COPY: bool>(self) -> Option<CrcKernelFn> {
+    fn wide<P: Polynomial, const COPY: bool>(self) -> Option<CrcKernelFn<P>> {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Sse => Some(sse::run::<P, COPY>),
@@ -138,5 +142,5 @@ impl CrcKernel {
     }
 }
 
-/// Register, source, target, length, and the cache of the target; returns the register.
-type CrcKernelFn = unsafe fn(u64, *const u8, *mut u8, usize, TargetCache) -> u64;
+/// Polynomial, register, source, target, length, and the cache of the target; returns the register.
+type CrcKernelFn<P> = unsafe fn(P, u64, *const u8, *mut u8, usize, TargetCache) -> u64;

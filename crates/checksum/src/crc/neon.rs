@@ -5,7 +5,7 @@
 use std::arch::aarch64::*;
 use std::arch::is_aarch64_feature_detected;
 
-use super::polynomial::{Polynomial, fold_constants};
+use super::polynomial::Polynomial;
 use super::scalar;
 use crate::prefetch::TargetCache;
 
@@ -20,6 +20,7 @@ pub(super) fn is_available() -> bool {
 /// them; without, it is not touched.
 #[target_feature(enable = "neon,aes")]
 pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
+    polynomial: P,
     mut register: u64,
     from: *const u8,
     to: *mut u8,
@@ -32,7 +33,7 @@ pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
         let mut rows = unsafe { [0, 16, 32, 48].map(|offset| block::<COPY>(from, to, offset)) };
         rows[0] = veorq_u64(rows[0], vcombine_u64(vcreate_u64(register), vcreate_u64(0)));
         at = 64;
-        let further = const { fold_constants::<P>(512) };
+        let further = polynomial.fold_constants::<512>();
         while len - at >= 64 {
             for (row, offset) in rows.iter_mut().zip([0, 16, 32, 48]) {
                 // SAFETY: 64 more bytes remain.
@@ -40,21 +41,21 @@ pub(super) unsafe fn run<P: Polynomial, const COPY: bool>(
             }
             at += 64;
         }
-        let third = fold(rows[2], const { fold_constants::<P>(128) }, rows[3]);
-        let second = fold(rows[1], const { fold_constants::<P>(256) }, third);
-        let bits = fold(rows[0], const { fold_constants::<P>(384) }, second);
+        let third = fold(rows[2], polynomial.fold_constants::<128>(), rows[3]);
+        let second = fold(rows[1], polynomial.fold_constants::<256>(), third);
+        let bits = fold(rows[0], polynomial.fold_constants::<384>(), second);
         let mut bytes = [0; 16];
         // SAFETY: the array has the size of the vector.
         unsafe { vst1q_u8(bytes.as_mut_ptr(), vreinterpretq_u8_u64(bits)) };
-        register = scalar::update::<P>(0, &bytes);
+        register = scalar::update(polynomial, 0, &bytes);
     }
     // SAFETY: both are valid for the remaining bytes, and do not overlap.
     unsafe {
         let rest = std::slice::from_raw_parts(from.add(at), len - at);
         if COPY {
-            return scalar::copy::<P>(register, rest, std::slice::from_raw_parts_mut(to.add(at), len - at));
+            return scalar::copy(polynomial, register, rest, std::slice::from_raw_parts_mut(to.add(at), len - at));
         }
-        scalar::update::<P>(register, rest)
+        scalar::update(polynomial, register, rest)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use manager::AuthKey;
 use protocol::aggregation::AggregationMessage;
 use protocol::datagram::MULTICAST_QP;
 use protocol::{BufferPool, Payload};
@@ -11,13 +10,13 @@ use wire::aggregation::AggregationHeader;
 use wire::{Bth, Opcode, Packet, rocev2};
 
 use super::edge_event::PacketDrop;
-use super::message_mac::{MAC_BYTES, message_mac};
+use super::message_mac::{KeyedMacs, MAC_BYTES};
 use super::multicast_group::MulticastGroups;
 
 /// The message of a packet, if its MAC fits the key of its group.
 pub(super) fn read_message<'k>(
     packet: &Packet<'_>,
-    key: impl FnOnce(GroupId) -> Option<&'k AuthKey>,
+    macs: impl FnOnce(GroupId) -> Option<&'k KeyedMacs>,
     pool: &mut BufferPool,
 ) -> Result<AggregationMessage, PacketDrop> {
     let (message, found) = packet.payload.split_last_chunk::<MAC_BYTES>().ok_or(PacketDrop::Malformed)?;
@@ -25,7 +24,8 @@ pub(super) fn read_message<'k>(
     let (header, checksum, payload) =
         AggregationHeader::parse_unverified(message).map_err(|_| PacketDrop::Malformed)?;
     let bth = &packet.headers.bth;
-    if message_mac(key(header.group).ok_or(PacketDrop::Foreign)?, bth.destination, bth.psn, head) != *found {
+    let macs = macs(header.group).ok_or(PacketDrop::Foreign)?;
+    if macs.message(bth.destination, bth.psn, head, payload) != *found {
         return Err(PacketDrop::Forged);
     }
     // Requests and aborts have no payload and no checksum; an operand of no elements has a checksum.
@@ -46,19 +46,18 @@ pub(super) fn read_multicast(
     if bth.opcode != Opcode::DatagramSendOnly || bth.destination != MULTICAST_QP {
         return Err(PacketDrop::Malformed);
     }
-    let message = read_message(&packet, |group| multicast_groups.key(group, at), pool)?;
+    let message = read_message(&packet, |group| multicast_groups.macs(group, at), pool)?;
     Ok((message.header.group, message))
 }
 
 /// Writes a message and its MAC into a cleared buffer.
-pub(super) fn write_message(bytes: &mut Vec<u8>, message: &AggregationMessage, bth: &Bth, key: &AuthKey) {
+pub(super) fn write_message(bytes: &mut Vec<u8>, message: &AggregationMessage, bth: &Bth, macs: &KeyedMacs) {
     bytes.clear();
     bytes.resize(AggregationHeader::SIZE, 0);
     // The checksum was computed together with the payload, in the memory of its producer: it reveals any change since then.
     message.header.emit_with_checksum(message.checksum, bytes);
-    let mac = message_mac(key, bth.destination, bth.psn, bytes);
-    if let Some(payload) = message.payload.bytes() {
-        bytes.extend_from_slice(payload);
-    }
+    let payload = message.payload.bytes().unwrap_or_default();
+    let mac = macs.message(bth.destination, bth.psn, bytes, payload);
+    bytes.extend_from_slice(payload);
     bytes.extend_from_slice(&mac);
 }

@@ -15,6 +15,7 @@ use protocol::datagram::MULTICAST_QP;
 use units::{GroupId, Psn, QpNumber};
 use wire::{Bth, Deth, Opcode, PacketHeaders, QueueKey};
 
+use super::message_mac::KeyedMacs;
 use crate::udp::port::{BlockingMode, SocketBuffers, UdpPort};
 
 /// All multicast packets carry this key; only the MAC authenticates them.
@@ -31,7 +32,7 @@ pub enum MulticastRole {
 
 struct MulticastGroup {
     to: SocketAddr,
-    key: AuthKey,
+    macs: Arc<KeyedMacs>,
     role: MulticastRole,
     next: Psn,
 }
@@ -110,7 +111,7 @@ impl MulticastGroups {
         &mut self,
         group: GroupId,
         to: SocketAddr,
-        key: AuthKey,
+        macs: Arc<KeyedMacs>,
         role: MulticastRole,
         interface: SocketAddr,
     ) -> io::Result<()> {
@@ -123,24 +124,22 @@ impl MulticastGroups {
                 }
             }
         }
-        self.multicast_groups.insert(group, MulticastGroup { to, key, role, next: Psn::new(0) });
+        self.multicast_groups.insert(group, MulticastGroup { to, macs, role, next: Psn::new(0) });
         Ok(())
     }
 
-    pub(super) fn leave(&mut self, group: GroupId) {
-        let Some(multicast_group) = self
-            .multicast_groups
-            .remove(&group)
-            .filter(|multicast_group| multicast_group.role == MulticastRole::Receiver)
-        else {
-            return;
-        };
-        if let Some((_, users)) = self.sockets_by_address.get_mut(&multicast_group.to) {
+    /// Leaves a group; returns its key, if this process was in it.
+    pub(super) fn leave(&mut self, group: GroupId) -> Option<AuthKey> {
+        let MulticastGroup { to, role, macs, .. } = self.multicast_groups.remove(&group)?;
+        if role == MulticastRole::Receiver
+            && let Some((_, users)) = self.sockets_by_address.get_mut(&to)
+        {
             *users -= 1;
             if *users == 0 {
-                self.sockets_by_address.remove(&multicast_group.to);
+                self.sockets_by_address.remove(&to);
             }
         }
+        Some(*macs.key())
     }
 
     /// The socket for a multicast address.
@@ -148,20 +147,21 @@ impl MulticastGroups {
         self.sockets_by_address.get(&at).map(|(multicast_socket, _)| multicast_socket.clone())
     }
 
-    /// The destination, headers and MAC key of a group's next packet.
-    pub(super) fn next_packet(&mut self, group: GroupId) -> Option<(SocketAddr, PacketHeaders, AuthKey)> {
+    /// The destination, headers and MACs of a group's next packet.
+    pub(super) fn next_packet(&mut self, group: GroupId) -> Option<(SocketAddr, PacketHeaders, Arc<KeyedMacs>)> {
         let multicast_group = self.multicast_groups.get_mut(&group)?;
         let psn = multicast_group.next;
         multicast_group.next = psn.next();
         let mut headers = PacketHeaders::from(Bth::new(Opcode::DatagramSendOnly, MULTICAST_QP, psn));
         headers.deth = Some(Deth { key: QUEUE_KEY, source: QpNumber(1) });
-        Some((multicast_group.to, headers, multicast_group.key))
+        Some((multicast_group.to, headers, multicast_group.macs.clone()))
     }
 
-    /// The key of a group that receives from this address.
-    pub(super) fn key(&self, group: GroupId, at: SocketAddr) -> Option<&AuthKey> {
+    /// The MACs of a group that receives from this address.
+    pub(super) fn macs(&self, group: GroupId, at: SocketAddr) -> Option<&KeyedMacs> {
         let multicast_group = self.multicast_groups.get(&group)?;
-        (multicast_group.to == at && multicast_group.role == MulticastRole::Receiver).then_some(&multicast_group.key)
+        (multicast_group.to == at && multicast_group.role == MulticastRole::Receiver)
+            .then_some(&*multicast_group.macs)
     }
 
     pub(super) fn has_receivers(&self) -> bool {

@@ -4,16 +4,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use checksum::Algorithm;
-use manager::AuthKey;
 use units::{PathId, QpNumber, Time};
-use wire::transfer::{
-    AUTHENTICATED_BYTES, CONSTANT_BYTES, HEADER_BYTES, PartChecksum, TransferHeader, TransferPacketKind,
-};
+use wire::transfer::{AUTHENTICATED_BYTES, CONSTANT_BYTES, HEADER_BYTES, TransferHeader, TransferPacketKind};
 
 use super::edge_event::PacketDrop;
-use super::message_mac::TransferMac;
+use super::message_mac::{KeyedMacs, TransferMac};
 use crate::udp::UdpPortIndex;
 use crate::udp::connected_socket::ConnectedSocket;
 use crate::udp::fault_injector::{DelayQueue, FaultInjector};
@@ -30,17 +27,18 @@ const IPV6_UDP_BYTES: usize = 48;
 const PART_ALIGNMENT: usize = 64;
 const MIN_PART_BYTES: usize = 512;
 
-/// The payload of an authentic packet, not verified yet: whoever copies it verifies it in the same pass.
+/// The payload of a packet whose header is authentic, not verified yet: whoever copies it verifies it in the same pass.
 #[derive(Clone, Copy)]
 pub struct UnverifiedPart<'a> {
     bytes: &'a [u8],
-    checksum: PartChecksum,
+    payload_mac: u64,
+    verifier: &'a Arc<KeyedMacs>,
 }
 
 impl<'a> UnverifiedPart<'a> {
-    /// Bytes that should have this checksum.
-    pub fn new(bytes: &'a [u8], checksum: PartChecksum) -> Self {
-        Self { bytes, checksum }
+    /// Bytes that should have this MAC.
+    pub fn new(bytes: &'a [u8], payload_mac: u64, verifier: &'a Arc<KeyedMacs>) -> Self {
+        Self { bytes, payload_mac, verifier }
     }
 
     /// Bytes of the part.
@@ -53,20 +51,19 @@ impl<'a> UnverifiedPart<'a> {
         self.bytes.is_empty()
     }
 
+    /// What verifies the bytes once more, if they are kept.
+    pub fn verifier(&self) -> &'a Arc<KeyedMacs> {
+        self.verifier
+    }
+
     /// The bytes, if they are intact.
     pub fn verify(&self) -> Option<&'a [u8]> {
-        let algorithm = self.algorithm()?;
-        (checksum::value(algorithm, self.bytes) == self.checksum.value).then_some(self.bytes)
+        (self.verifier.payload(self.bytes) == self.payload_mac).then_some(self.bytes)
     }
 
     /// Copies the bytes; true if they are intact. Otherwise the target holds no usable data.
     pub fn copy_to(&self, target: &mut [u8]) -> bool {
-        self.algorithm().is_some_and(|algorithm| checksum::copy(algorithm, self.bytes, target) == self.checksum.value)
-    }
-
-    fn algorithm(&self) -> Option<Algorithm> {
-        let algorithm = Algorithm::with_number(self.checksum.algorithm)?;
-        matches!(algorithm, Algorithm::Crc64Nvme | Algorithm::Xxh3).then_some(algorithm)
+        self.verifier.copy_payload(self.bytes, target) == self.payload_mac
     }
 }
 
@@ -115,14 +112,14 @@ pub(super) fn max_part_bytes(link_bytes: usize, ports: &[UdpPort]) -> usize {
 
 /// Makes packets of a range and passes them to the kernel.
 ///
-/// The range is copied behind the headers while it is checksummed, in one pass: then the kernel copies from the cache and from one
+/// The range is copied behind the headers while its MACs are computed, in one pass: then the kernel copies from the cache and from one
 /// piece, which costs it less than a list of headers and parts in the caller's memory.
 pub(super) struct TransferSender<'a> {
     pub port: &'a UdpPort,
     pub to: SocketAddr,
     /// A socket that is connected to the receiver, if there is one.
     pub connected: Option<&'a ConnectedSocket>,
-    pub key: &'a AuthKey,
+    pub macs: &'a KeyedMacs,
     /// The most bytes of one part.
     pub part_bytes: usize,
 }
@@ -141,7 +138,7 @@ impl TransferSender<'_> {
         let TransferPacketKind::Data { offset, acknowledge_now, probe } = template.kind else { return Ok(0) };
         let size = HEADER_BYTES + self.part_bytes;
         let in_call = (MAX_CALL_BYTES / size).min(MAX_CALL_PACKETS).min(self.port.max_gso_segments()).max(1);
-        let (algorithm, mac) = (Algorithm::fastest_strong(), transfer_mac(template, self.key));
+        let mac = transfer_mac(template, self.macs);
         let mut sent = 0;
         for call in chunks_or_empty(range, in_call * self.part_bytes) {
             let is_last_call = sent + call.len() == range.len();
@@ -152,9 +149,8 @@ impl TransferSender<'_> {
                 let kind =
                     TransferPacketKind::Data { offset: offset + (sent + start) as u32, acknowledge_now, probe };
                 let (header, body) = packet.split_first_chunk_mut().expect("a packet has room for its header");
-                let value = checksum::copy(algorithm, part, &mut body[..part.len()]);
-                let checksum = PartChecksum { algorithm: algorithm.number(), value };
-                write_header(&TransferHeader { kind, checksum, ..*template }, &mac, header);
+                let payload_mac = self.macs.copy_payload(part, &mut body[..part.len()]);
+                write_header(&TransferHeader { kind, payload_mac, ..*template }, &mac, header);
                 length += HEADER_BYTES + part.len();
             }
             match self.send_packets(&batch[..length], size) {
@@ -185,17 +181,11 @@ fn chunks_or_empty(bytes: &[u8], size: usize) -> impl Iterator<Item = &[u8]> {
     empty.into_iter().chain(bytes.chunks(size))
 }
 
-/// The checksum of a part, by the fastest strong algorithm of this machine.
-fn checksum_of(part: &[u8]) -> PartChecksum {
-    let algorithm = Algorithm::fastest_strong();
-    PartChecksum { algorithm: algorithm.number(), value: checksum::value(algorithm, part) }
-}
-
 /// The MAC of all packets with the constant part of this header.
-fn transfer_mac(header: &TransferHeader, key: &AuthKey) -> TransferMac {
+fn transfer_mac(header: &TransferHeader, macs: &KeyedMacs) -> TransferMac {
     let mut bytes = [0; HEADER_BYTES];
     header.emit(&mut bytes);
-    TransferMac::new(key, &bytes[CONSTANT_BYTES])
+    TransferMac::new(macs, &bytes[CONSTANT_BYTES])
 }
 
 /// Writes a header with its MAC.
@@ -206,9 +196,10 @@ fn write_header(header: &TransferHeader, mac: &TransferMac, bytes: &mut [u8; HEA
 }
 
 /// One packet as a datagram.
-pub(super) fn encode(header: &TransferHeader, body: &[u8], key: &AuthKey) -> Vec<u8> {
+pub(super) fn encode(header: &TransferHeader, body: &[u8], macs: &KeyedMacs) -> Vec<u8> {
     let mut bytes = [0; HEADER_BYTES];
-    write_header(&TransferHeader { checksum: checksum_of(body), ..*header }, &transfer_mac(header, key), &mut bytes);
+    let header = TransferHeader { payload_mac: macs.payload(body), ..*header };
+    write_header(&header, &transfer_mac(&header, macs), &mut bytes);
     [&bytes[..], body].concat()
 }
 
@@ -226,7 +217,7 @@ pub(super) fn send_with_faults(
         let start = index * sender.part_bytes;
         let acknowledge_now = acknowledge_now && start + part.len() == range.len();
         let kind = TransferPacketKind::Data { offset: offset + start as u32, acknowledge_now, probe };
-        let datagram = encode(&TransferHeader { kind, ..*template }, part, sender.key);
+        let datagram = encode(&TransferHeader { kind, ..*template }, part, sender.macs);
         let faults = injector.faults_for(port, datagram.len());
         lost += u64::from(faults.lost);
         hurt += u64::from(!faults.lost && !faults.flips.is_empty());
@@ -243,6 +234,7 @@ pub(super) struct KnownTransfer {
     pub edge: QpNumber,
     pub path: PathId,
     mac: TransferMac,
+    macs: Arc<KeyedMacs>,
 }
 
 impl KnownTransfer {
@@ -251,10 +243,11 @@ impl KnownTransfer {
         datagram: &[u8],
         (at, from): (UdpPortIndex, SocketAddr),
         (edge, path): (QpNumber, PathId),
-        key: &AuthKey,
+        macs: Arc<KeyedMacs>,
     ) -> Option<Self> {
         let constant = datagram.get(CONSTANT_BYTES)?.try_into().ok()?;
-        Some(Self { constant, at, from, edge, path, mac: TransferMac::new(key, datagram.get(CONSTANT_BYTES)?) })
+        let mac = TransferMac::new(&macs, datagram.get(CONSTANT_BYTES)?);
+        Some(Self { constant, at, from, edge, path, mac, macs })
     }
 
     /// True if a datagram is of the same transfer.
@@ -262,13 +255,94 @@ impl KnownTransfer {
         datagram.get(CONSTANT_BYTES) == Some(&self.constant[..]) && (self.at, self.from) == (at, from)
     }
 
-    /// The header and body of a packet, if it is authentic.
-    pub(super) fn open<'d>(&self, datagram: &'d [u8]) -> Result<(TransferHeader, UnverifiedPart<'d>), PacketDrop> {
+    /// The header and body of a packet, if its header is authentic.
+    pub(super) fn open<'d>(&'d self, datagram: &'d [u8]) -> Result<(TransferHeader, UnverifiedPart<'d>), PacketDrop> {
         let (header, mac, bytes) = TransferHeader::parse(datagram).map_err(|_| PacketDrop::Malformed)?;
         let head = datagram.first_chunk().ok_or(PacketDrop::Malformed)?;
         if self.mac.of(head) != mac {
             return Err(PacketDrop::Forged);
         }
-        Ok((header, UnverifiedPart { bytes, checksum: header.checksum }))
+        Ok((header, UnverifiedPart::new(bytes, header.payload_mac, &self.macs)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use manager::AuthKey;
+    use units::{Epoch, GroupId, OpId};
+    use wire::transfer::TransferName;
+
+    use super::*;
+
+    const BODY: [u8; 1400] = [7; 1400];
+
+    fn datagram(kind: TransferPacketKind, body: &[u8], macs: &KeyedMacs) -> Vec<u8> {
+        let name = TransferName { group: GroupId(1), epoch: Epoch(2), operation: OpId(3), round: 4 };
+        let (destination, unfinished) = (QpNumber(5), OpId(3));
+        let header =
+            TransferHeader { destination, name, fingerprint: 6, length: 9000, unfinished, kind, payload_mac: 0 };
+        encode(&header, body, macs)
+    }
+
+    fn known(datagram: &[u8], macs: &Arc<KeyedMacs>) -> KnownTransfer {
+        let from = SocketAddr::from(([127, 0, 0, 1], 9));
+        KnownTransfer::new(datagram, (UdpPortIndex(0), from), (QpNumber(5), PathId(0)), macs.clone())
+            .expect("long enough")
+    }
+
+    /// A change of eight bytes, and eight more after them that take a CRC's register back to where it would be: the CRC stays.
+    fn neutral_change(algorithm: checksum::Algorithm, at: usize) -> Vec<u8> {
+        let value = |bytes: &[u8]| checksum::value(algorithm, bytes);
+        let mut change = vec![0; BODY.len()];
+        change[at] = 1;
+        let difference = value(&change[..at + 8]) ^ value(&vec![0; at + 8]);
+        change[at + 8..at + 16].copy_from_slice(&difference.to_le_bytes());
+        assert_eq!(value(&change), value(&vec![0; BODY.len()]), "the change is neutral");
+        change
+    }
+
+    #[test]
+    fn an_attacker_on_the_path_cannot_change_a_payload() {
+        let macs = Arc::new(KeyedMacs::new(AuthKey([3; 16])));
+        let kind = TransferPacketKind::Data { offset: 1400, acknowledge_now: false, probe: 0 };
+        let sent = datagram(kind, &BODY, &macs);
+        let known = known(&sent, &macs);
+        let verified = |bytes: &[u8]| {
+            known.open(bytes).ok().and_then(|(_, part)| {
+                let mut copy = vec![0; part.len()];
+                assert_eq!(part.copy_to(&mut copy), part.verify().is_some());
+                part.verify().map(<[u8]>::to_vec)
+            })
+        };
+        assert_eq!(verified(&sent), Some(BODY.to_vec()));
+        for algorithm in [checksum::Algorithm::Crc32c, checksum::Algorithm::Crc64Nvme] {
+            for at in [0, 8, 64, 1000, 1384] {
+                let mut changed = sent.clone();
+                let change = neutral_change(algorithm, at);
+                changed[HEADER_BYTES..].iter_mut().zip(change).for_each(|(byte, change)| *byte ^= change);
+                assert_eq!(verified(&changed), None, "{algorithm:?} at {at}");
+            }
+        }
+        for length in HEADER_BYTES..sent.len() {
+            assert_eq!(verified(&sent[..length]), None, "cut to {length} bytes");
+        }
+    }
+
+    #[test]
+    fn acknowledgements_cannot_be_forged_or_changed() {
+        let macs = Arc::new(KeyedMacs::new(AuthKey([3; 16])));
+        let kind = TransferPacketKind::Acknowledgement { received: 10, limit: 20, probe: 1 };
+        let sent = datagram(kind, &[0, 0, 0, 10, 0, 0, 0, 5], &macs);
+        let known = known(&sent, &macs);
+        let is_accepted = |bytes: &[u8]| known.open(bytes).is_ok_and(|(_, part)| part.verify().is_some());
+        assert!(is_accepted(&sent));
+        for bit in 0..sent.len() * 8 {
+            let mut changed = sent.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            let is_same_transfer = changed[CONSTANT_BYTES] == sent[CONSTANT_BYTES];
+            assert!(!is_same_transfer || !is_accepted(&changed), "bit {bit}");
+        }
+        let others = KeyedMacs::new(AuthKey([4; 16]));
+        assert!(!is_accepted(&datagram(kind, &[0, 0, 0, 10, 0, 0, 0, 5], &others)));
     }
 }

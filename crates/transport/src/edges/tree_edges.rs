@@ -25,6 +25,7 @@ use wire::{Bth, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
 use super::message_codec::{read_message, read_multicast, write_message};
+use super::message_mac::KeyedMacs;
 use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
 use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferPackets, TransferSender, TransferSink};
 use crate::Clock;
@@ -44,6 +45,13 @@ pub struct TreeEdge {
     pub routes: Vec<UdpRoute>,
     /// The key that authenticates its messages.
     pub key: AuthKey,
+}
+
+/// An edge with the MACs of its key.
+struct OpenEdge {
+    remote: QpNumber,
+    routes: Vec<UdpRoute>,
+    macs: Arc<KeyedMacs>,
 }
 
 /// Which sockets to receive from: an empty receive call costs as much as one with a packet.
@@ -76,7 +84,9 @@ pub struct TreeEdges {
     /// The last clock reading.
     now: Time,
     ports: Vec<UdpPort>,
-    edges: BTreeMap<QpNumber, TreeEdge>,
+    edges: BTreeMap<QpNumber, OpenEdge>,
+    /// The MACs by key: the edges of one group share a key.
+    macs: BTreeMap<[u8; 16], Arc<KeyedMacs>>,
     /// Sockets for the transfers of edges that use them: few, because each costs a descriptor.
     connected: BTreeMap<(QpNumber, PathId), ConnectedSocket>,
     multicast_groups: MulticastGroups,
@@ -133,6 +143,7 @@ impl TreeEdges {
             transfer_batch: transfer_packets::batch_buffer(),
             ports,
             edges: BTreeMap::new(),
+            macs: BTreeMap::new(),
             connected: BTreeMap::new(),
             multicast_groups: MulticastGroups::default(),
             batch: SendBatch::new(),
@@ -182,14 +193,31 @@ impl TreeEdges {
     /// Adds an edge under a number; replaces the edge that had it.
     pub fn add_edge(&mut self, number: QpNumber, tree_edge: TreeEdge) {
         self.remove_edge(number);
-        self.edges.insert(number, tree_edge);
+        let TreeEdge { remote, routes, key } = tree_edge;
+        let macs = self.macs_of(key);
+        self.edges.insert(number, OpenEdge { remote, routes, macs });
+    }
+
+    /// The MACs under a key.
+    fn macs_of(&mut self, key: AuthKey) -> Arc<KeyedMacs> {
+        self.macs.entry(key.0).or_insert_with(|| Arc::new(KeyedMacs::new(key))).clone()
+    }
+
+    /// Forgets MACs that nothing uses any more.
+    fn release_macs(&mut self, key: &AuthKey) {
+        if self.macs.get(&key.0).is_some_and(|macs| Arc::strong_count(macs) == 1) {
+            self.macs.remove(&key.0);
+        }
     }
 
     /// Removes an edge: packets that still arrive for it count as foreign.
     pub fn remove_edge(&mut self, number: QpNumber) {
         self.known_transfer = None;
-        if self.edges.remove(&number).is_some() {
+        if let Some(OpenEdge { macs, .. }) = self.edges.remove(&number) {
             self.connected.retain(|(edge, _), _| *edge != number);
+            let key = *macs.key();
+            drop(macs);
+            self.release_macs(&key);
         }
     }
 
@@ -202,7 +230,7 @@ impl TreeEdges {
                 let mut bth = Bth::new(Opcode::SendOnly, tree_edge.remote, *psn);
                 bth.acknowledge = *wants_ack;
                 bth.migrated = outgoing.migration == protocol::connection::MigrationBit::Migrated;
-                write_message(&mut self.scratch, message, &bth, &tree_edge.key);
+                write_message(&mut self.scratch, message, &bth, &tree_edge.macs);
                 PacketHeaders::from(bth)
             }
             control => {
@@ -254,7 +282,7 @@ impl TreeEdges {
         let header = TransferHeader { destination: tree_edge.remote, ..*header };
         let port = &self.ports[route.port.index()];
         let connected = self.connected.get(&(edge, path));
-        let sender = TransferSender { port, to: route.to, connected, key: &tree_edge.key, part_bytes };
+        let sender = TransferSender { port, to: route.to, connected, macs: &tree_edge.macs, part_bytes };
         self.counters.sent += range.len().div_ceil(part_bytes).max(1) as u64;
         if is_faulty {
             let faults = (&mut self.fault_injector, &mut self.delayed, self.clock.now());
@@ -300,7 +328,7 @@ impl TreeEdges {
         let header = TransferHeader { destination: tree_edge.remote, ..*header };
         self.scratch.clear();
         transfer::emit_missing(missing, &mut self.scratch);
-        let datagram = transfer_packets::encode(&header, &self.scratch, &tree_edge.key);
+        let datagram = transfer_packets::encode(&header, &self.scratch, &tree_edge.macs);
         self.counters.sent += 1;
         let faults = match self.fault_injector.is_idle() {
             true => None,
@@ -314,7 +342,8 @@ impl TreeEdges {
             }
             None => {
                 let (port, connected) = (&self.ports[route.port.index()], self.connected.get(&(edge, path)));
-                let sender = TransferSender { port, to: route.to, connected, key: &tree_edge.key, part_bytes: 0 };
+                let (to, macs) = (route.to, &*tree_edge.macs);
+                let sender = TransferSender { port, to, connected, macs, part_bytes: 0 };
                 let sent = sender.send_packets(&datagram, datagram.len());
                 self.counters.unsent += u64::from(sent.is_err());
             }
@@ -337,7 +366,10 @@ impl TreeEdges {
         key: AuthKey,
         role: MulticastRole,
     ) -> io::Result<()> {
-        self.multicast_groups.join(group, to, key, role, self.ports[0].local)
+        let macs = self.macs_of(key);
+        let joined = self.multicast_groups.join(group, to, macs, role, self.ports[0].local);
+        self.release_macs(&key);
+        joined
     }
 
     /// The socket that receives from a multicast address.
@@ -347,13 +379,15 @@ impl TreeEdges {
 
     /// Leaves the multicast address of a group.
     pub fn leave_multicast(&mut self, group: GroupId) {
-        self.multicast_groups.leave(group);
+        if let Some(key) = self.multicast_groups.leave(group) {
+            self.release_macs(&key);
+        }
     }
 
     /// Multicasts a message to a group. Drops it if the group has no multicast address.
     pub fn multicast(&mut self, group: GroupId, message: &AggregationMessage, copies: u8) {
-        let Some((to, headers, key)) = self.multicast_groups.next_packet(group) else { return };
-        write_message(&mut self.scratch, message, &headers.bth, &key);
+        let Some((to, headers, macs)) = self.multicast_groups.next_packet(group) else { return };
+        write_message(&mut self.scratch, message, &headers.bth, &macs);
         for _ in 0..copies {
             self.send((UdpPortIndex(0), to), headers);
         }
@@ -571,7 +605,7 @@ impl TreeEdges {
         let routes = &self.edges.get(&edge)?.routes;
         let path = routes.iter().position(|route| route.at == at && route.from.ip() == from.ip())?;
         let path = PathId(path as u8);
-        KnownTransfer::new(datagram, (at, from), (edge, path), &self.edges.get(&edge)?.key)
+        KnownTransfer::new(datagram, (at, from), (edge, path), self.edges.get(&edge)?.macs.clone())
     }
 
     fn path(&self, edge: QpNumber, at: UdpPortIndex, from: SocketAddr) -> Option<PathId> {
@@ -585,8 +619,8 @@ impl TreeEdges {
         if headers.bth.opcode != Opcode::SendOnly {
             return control_frame(headers).ok_or(PacketDrop::Malformed);
         }
-        let key = &self.edges.get(&edge).ok_or(PacketDrop::Malformed)?.key;
-        let message = read_message(packet, |_| Some(key), &mut self.pool)?;
+        let macs = &*self.edges.get(&edge).ok_or(PacketDrop::Malformed)?.macs;
+        let message = read_message(packet, |_| Some(macs), &mut self.pool)?;
         Ok(Frame::Data { psn: headers.bth.psn, wants_ack: headers.bth.acknowledge, message })
     }
 

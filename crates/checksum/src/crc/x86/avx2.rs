@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::sse;
-use crate::crc::polynomial::{Polynomial, fold_constants};
+use crate::crc::polynomial::Polynomial;
 use crate::prefetch::{TargetCache, prefetch_target};
 
 pub(in crate::crc) fn is_available() -> bool {
@@ -17,6 +17,7 @@ pub(in crate::crc) fn is_available() -> bool {
 /// bytes and does not overlap them; without, it is not touched.
 #[target_feature(enable = "avx2,vpclmulqdq,sse4.2,pclmulqdq")]
 pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
+    polynomial: P,
     register: u64,
     from: *const u8,
     to: *mut u8,
@@ -25,7 +26,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
 ) -> u64 {
     if len < 128 {
         // SAFETY: guaranteed by the caller.
-        return unsafe { sse::run::<P, COPY>(register, from, to, len, target) };
+        return unsafe { sse::run::<P, COPY>(polynomial, register, from, to, len, target) };
     }
     // SAFETY: there are at least 128 bytes.
     let mut rows = unsafe {
@@ -38,7 +39,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
     };
     rows[0] = _mm256_xor_si256(rows[0], _mm256_zextsi128_si256(_mm_cvtsi64_si128(register as i64)));
     let mut at = 128;
-    let further = load_keys(const { fold_constants::<P>(1024) });
+    let further = load_keys(polynomial.fold_constants::<1024>());
     let fetches = COPY && target.is_worth_fetching(len);
     while len - at >= 128 {
         if fetches {
@@ -50,13 +51,13 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         }
         at += 128;
     }
-    let third = fold(rows[2], load_keys(const { fold_constants::<P>(256) }), rows[3]);
-    let second = fold(rows[1], load_keys(const { fold_constants::<P>(512) }), third);
-    let all = fold(rows[0], load_keys(const { fold_constants::<P>(768) }), second);
+    let third = fold(rows[2], load_keys(polynomial.fold_constants::<256>()), rows[3]);
+    let second = fold(rows[1], load_keys(polynomial.fold_constants::<512>()), third);
+    let all = fold(rows[0], load_keys(polynomial.fold_constants::<768>()), second);
     let (first, second) = (_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
-    let bits = sse::fold(first, sse::load_keys(const { fold_constants::<P>(128) }), second);
+    let bits = sse::fold(first, sse::load_keys(polynomial.fold_constants::<128>()), second);
     // SAFETY: guaranteed by the caller; more than 16 bytes have been folded.
-    unsafe { sse::rest::<P, COPY>(bits, from, to, at, len) }
+    unsafe { sse::rest::<P, COPY>(polynomial, bits, from, to, at, len) }
 }
 
 /// # Safety

@@ -5,7 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::reduction;
-use crate::crc::polynomial::{Polynomial, fold_constants};
+use crate::crc::polynomial::Polynomial;
 use crate::prefetch::{TargetCache, prefetch_target};
 
 /// From this length on a copy is aligned to the lines of its target: stores across two lines cost twice.
@@ -27,6 +27,7 @@ pub(in crate::crc) fn is_available() -> bool {
 /// them; without, it is not touched.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,sse4.2,pclmulqdq")]
 pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
+    polynomial: P,
     register: u64,
     from: *const u8,
     to: *mut u8,
@@ -35,7 +36,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
 ) -> u64 {
     if len < 64 {
         // SAFETY: guaranteed by the caller.
-        return unsafe { short::<P, COPY>(register, from, to, len) };
+        return unsafe { short::<P, COPY>(polynomial, register, from, to, len) };
     }
     let head = if COPY && len >= WORTH_ALIGNING { to.align_offset(64).min(63) } else { 0 };
     // SAFETY: the head is shorter than 64 bytes, and there are more than that.
@@ -43,11 +44,11 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         let before = if head >= 8 {
             // One fold moves it to the start of the rest. Reducing it to a register first would take five times as long.
             let bytes = ended_by(register, few::<COPY>(from, to, head), head);
-            fold(bytes, broadcast(const { fold_constants::<P>(512) }), _mm512_setzero_si512())
+            fold(bytes, broadcast(polynomial.fold_constants::<512>()), _mm512_setzero_si512())
         } else {
-            widened(if head > 0 { short::<P, COPY>(register, from, to, head) } else { register })
+            widened(if head > 0 { short::<P, COPY>(polynomial, register, from, to, head) } else { register })
         };
-        long::<P, COPY>(before, from.add(head), if COPY { to.add(head) } else { to }, len - head, target)
+        long::<P, COPY>(polynomial, before, from.add(head), if COPY { to.add(head) } else { to }, len - head, target)
     }
 }
 
@@ -58,13 +59,14 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,sse4.2,pclmulqdq")]
 unsafe fn long<P: Polynomial, const COPY: bool>(
+    polynomial: P,
     before: __m512i,
     from: *const u8,
     to: *mut u8,
     len: usize,
     target: TargetCache,
 ) -> u64 {
-    let by_4 = broadcast(const { fold_constants::<P>(2048) });
+    let by_4 = broadcast(polynomial.fold_constants::<2048>());
     let mut at;
     let mut bits;
     if len >= 256 {
@@ -74,7 +76,7 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
             let mut wide = unsafe { rows_of::<COPY, 8>(from, to, 0) };
             wide[0] = _mm512_xor_si512(wide[0], before);
             at = 512;
-            let by_8 = broadcast(const { fold_constants::<P>(4096) });
+            let by_8 = broadcast(polynomial.fold_constants::<4096>());
             let fetches = COPY && target.is_worth_fetching(len);
             while len - at >= 512 {
                 if fetches {
@@ -102,15 +104,15 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
             at = 256;
         }
         // In parallel: the folds do not depend on each other.
-        let third = fold(rows[2], broadcast(const { fold_constants::<P>(512) }), rows[3]);
-        let second = fold(rows[1], broadcast(const { fold_constants::<P>(1024) }), third);
-        bits = fold(rows[0], broadcast(const { fold_constants::<P>(1536) }), second);
+        let third = fold(rows[2], broadcast(polynomial.fold_constants::<512>()), rows[3]);
+        let second = fold(rows[1], broadcast(polynomial.fold_constants::<1024>()), third);
+        bits = fold(rows[0], broadcast(polynomial.fold_constants::<1536>()), second);
     } else {
         // SAFETY: there are at least 64 bytes.
         bits = _mm512_xor_si512(unsafe { block::<COPY>(from, to, 0) }, before);
         at = 64;
     }
-    let by_1 = broadcast(const { fold_constants::<P>(512) });
+    let by_1 = broadcast(polynomial.fold_constants::<512>());
     while len - at >= 64 {
         // SAFETY: 64 more bytes remain.
         bits = fold(bits, by_1, unsafe { block::<COPY>(from, to, at) });
@@ -124,24 +126,31 @@ unsafe fn long<P: Polynomial, const COPY: bool>(
         let next = _mm512_permutex2var_epi8(bits, places, end);
         bits = fold(_mm512_maskz_permutexvar_epi8(u64::MAX << (64 - left), places, bits), by_1, next);
     }
-    reduction::reduce_to_register::<P>(narrow::<P>(bits))
+    reduction::reduce_to_register(polynomial, narrow(polynomial, bits))
 }
 
 /// # Safety
 /// As [`run`]; `len` is less than 64.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq,sse4.2,pclmulqdq")]
-unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8, to: *mut u8, len: usize) -> u64 {
+unsafe fn short<P: Polynomial, const COPY: bool>(
+    polynomial: P,
+    register: u64,
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+) -> u64 {
     // SAFETY: there are `len` bytes.
     let bytes = unsafe { few::<COPY>(from, to, len) };
     if len < 8 {
-        return reduction::update_few_bytes::<P>(
+        return reduction::update_few_bytes(
+            polynomial,
             register,
             _mm_cvtsi128_si64(_mm512_castsi512_si128(bytes)) as u64,
             len,
         );
     }
-    reduction::reduce_to_register::<P>(narrow::<P>(ended_by(register, bytes, len)))
+    reduction::reduce_to_register(polynomial, narrow(polynomial, ended_by(register, bytes, len)))
 }
 
 /// At least 8 bytes after a register, at the end of the vector. The zeros before them change nothing.
@@ -197,8 +206,9 @@ fn moved_by(count: usize) -> __m512i {
 /// Folds four times 128 bits into one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq")]
-fn narrow<P: Polynomial>(bits: __m512i) -> __m128i {
-    let [a, b, c] = const { [fold_constants::<P>(384), fold_constants::<P>(256), fold_constants::<P>(128)] };
+fn narrow<P: Polynomial>(polynomial: P, bits: __m512i) -> __m128i {
+    let [a, b, c] =
+        [polynomial.fold_constants::<384>(), polynomial.fold_constants::<256>(), polynomial.fold_constants::<128>()];
     let [a0, a1, b0, b1, c0, c1] = [a[0], a[1], b[0], b[1], c[0], c[1]].map(|key| key as i64);
     // The last quarter keeps its position: its constant is zero, and it is added unchanged.
     let further = _mm512_set_epi64(0, 0, c1, c0, b1, b0, a1, a0);

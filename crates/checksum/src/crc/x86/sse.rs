@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::reduction;
-use crate::crc::polynomial::{Polynomial, fold_constants};
+use crate::crc::polynomial::Polynomial;
 use crate::prefetch::TargetCache;
 
 pub(in crate::crc) fn is_available() -> bool {
@@ -17,6 +17,7 @@ pub(in crate::crc) fn is_available() -> bool {
 /// bytes and does not overlap them; without, it is not touched.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
+    polynomial: P,
     register: u64,
     from: *const u8,
     to: *mut u8,
@@ -25,7 +26,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
 ) -> u64 {
     if len < 16 {
         // SAFETY: guaranteed by the caller.
-        return unsafe { short::<P, COPY>(register, from, to, len) };
+        return unsafe { short::<P, COPY>(polynomial, register, from, to, len) };
     }
     let before = _mm_cvtsi64_si128(register as i64);
     let mut at = 16;
@@ -36,7 +37,7 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
         let mut rows =
             unsafe { [last, block::<COPY>(from, to, 16), block::<COPY>(from, to, 32), block::<COPY>(from, to, 48)] };
         at = 64;
-        let further = load_keys(const { fold_constants::<P>(512) });
+        let further = load_keys(polynomial.fold_constants::<512>());
         while len - at >= 64 {
             for (row, offset) in rows.iter_mut().zip([0, 16, 32, 48]) {
                 // SAFETY: 64 more bytes remain.
@@ -44,12 +45,12 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
             }
             at += 64;
         }
-        let third = fold(rows[2], load_keys(const { fold_constants::<P>(128) }), rows[3]);
-        let second = fold(rows[1], load_keys(const { fold_constants::<P>(256) }), third);
-        last = fold(rows[0], load_keys(const { fold_constants::<P>(384) }), second);
+        let third = fold(rows[2], load_keys(polynomial.fold_constants::<128>()), rows[3]);
+        let second = fold(rows[1], load_keys(polynomial.fold_constants::<256>()), third);
+        last = fold(rows[0], load_keys(polynomial.fold_constants::<384>()), second);
     }
     // SAFETY: guaranteed by the caller; at least 16 bytes have been folded.
-    unsafe { rest::<P, COPY>(last, from, to, at, len) }
+    unsafe { rest::<P, COPY>(polynomial, last, from, to, at, len) }
 }
 
 /// The register after the bytes from `at` on; everything before is folded in `bits`.
@@ -59,13 +60,14 @@ pub(in crate::crc) unsafe fn run<P: Polynomial, const COPY: bool>(
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(super) unsafe fn rest<P: Polynomial, const COPY: bool>(
+    polynomial: P,
     mut bits: __m128i,
     from: *const u8,
     to: *mut u8,
     mut at: usize,
     len: usize,
 ) -> u64 {
-    let further = load_keys(const { fold_constants::<P>(128) });
+    let further = load_keys(polynomial.fold_constants::<128>());
     while len - at >= 16 {
         // SAFETY: 16 more bytes remain.
         bits = fold(bits, further, unsafe { block::<COPY>(from, to, at) });
@@ -86,7 +88,7 @@ pub(super) unsafe fn rest<P: Polynomial, const COPY: bool>(
         let next = _mm_blendv_epi8(end, _mm_shuffle_epi8(bits, to_the_front), to_the_end);
         bits = fold(_mm_shuffle_epi8(bits, to_the_end), further, next);
     }
-    reduction::reduce_to_register::<P>(bits)
+    reduction::reduce_to_register(polynomial, bits)
 }
 
 /// Shuffles that move bytes towards the end or the front, depending on the offset of the load.
@@ -104,7 +106,13 @@ static SHIFTS: [u8; 48] = {
 /// As [`run`]; `len` is less than 16.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8, to: *mut u8, len: usize) -> u64 {
+unsafe fn short<P: Polynomial, const COPY: bool>(
+    polynomial: P,
+    register: u64,
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+) -> u64 {
     if COPY {
         // SAFETY: both are valid for `len` bytes and do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
@@ -114,10 +122,10 @@ unsafe fn short<P: Polynomial, const COPY: bool>(register: u64, from: *const u8,
     unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
     let number = u128::from_le_bytes(bytes);
     if len < 8 {
-        return reduction::update_few_bytes::<P>(register, number as u64, len);
+        return reduction::update_few_bytes(polynomial, register, number as u64, len);
     }
     let shifted = (number ^ u128::from(register)) << (128 - 8 * len);
-    reduction::reduce_to_register::<P>(_mm_set_epi64x((shifted >> 64) as i64, shifted as i64))
+    reduction::reduce_to_register(polynomial, _mm_set_epi64x((shifted >> 64) as i64, shifted as i64))
 }
 
 /// # Safety

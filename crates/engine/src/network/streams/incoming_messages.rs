@@ -4,10 +4,12 @@
 //! a sender may send [`UNSOLICITED_BYTES`] unasked, so that is what is kept of a message; all else is dropped, and the sender repairs
 //! it (P-87).
 
+use std::sync::Arc;
+
 use protocol::transfer::{BulkReceiver, IMPLICIT_ACK_BYTES, PartArrival, TransferAcknowledgement, UNSOLICITED_BYTES};
-use transport::edges::UnverifiedPart;
+use transport::edges::{KeyedMacs, UnverifiedPart};
 use units::{PathId, Rank};
-use wire::transfer::{PartChecksum, TransferHeader, TransferName, TransferPacketKind};
+use wire::transfer::{TransferHeader, TransferName, TransferPacketKind};
 
 use super::StreamKey;
 
@@ -36,16 +38,17 @@ pub(super) enum KeepOutcome {
     Damaged,
 }
 
-/// A part that is kept. Its checksum is verified once more when it is used: it was in memory for a while.
+/// A part that is kept. It is verified once more when it is used: it was in memory for a while.
 pub(super) struct KeptPart {
     pub offset: u32,
-    checksum: PartChecksum,
+    payload_mac: u64,
+    verifier: Arc<KeyedMacs>,
     bytes: Vec<u8>,
 }
 
 impl KeptPart {
     pub(super) fn unverified(&self) -> UnverifiedPart<'_> {
-        UnverifiedPart::new(&self.bytes, self.checksum)
+        UnverifiedPart::new(&self.bytes, self.payload_mac, &self.verifier)
     }
 }
 
@@ -101,11 +104,12 @@ impl IncomingMessage {
     }
 
     /// Stores a part that is new; false if it is not intact.
-    fn store(&mut self, offset: u32, checksum: PartChecksum, part: UnverifiedPart<'_>) -> bool {
+    fn store(&mut self, offset: u32, payload_mac: u64, part: UnverifiedPart<'_>) -> bool {
         match &mut self.storage {
             MessageStorage::Whole(bytes) => part.copy_to(&mut bytes[offset as usize..][..part.len()]),
             MessageStorage::Parts(parts) => part.verify().is_some_and(|bytes| {
-                parts.push(KeptPart { offset, checksum, bytes: bytes.to_vec() });
+                let (verifier, bytes) = (part.verifier().clone(), bytes.to_vec());
+                parts.push(KeptPart { offset, payload_mac, verifier, bytes });
                 true
             }),
         }
@@ -168,7 +172,8 @@ impl IncomingMessages {
         }
         message.path = path;
         let is_new = message.transfer.classify(offset, bytes) == PartArrival::New;
-        let is_intact = if is_new { message.store(offset, header.checksum, part) } else { part.verify().is_some() };
+        let is_intact =
+            if is_new { message.store(offset, header.payload_mac, part) } else { part.verify().is_some() };
         if !is_intact {
             return KeepOutcome::Damaged;
         }
@@ -252,18 +257,23 @@ mod tests {
 
     const LENGTH: u32 = 3_000;
 
+    fn verifier() -> Arc<KeyedMacs> {
+        static VERIFIER: std::sync::OnceLock<Arc<KeyedMacs>> = std::sync::OnceLock::new();
+        VERIFIER.get_or_init(|| Arc::new(KeyedMacs::new(manager::AuthKey([7; 16])))).clone()
+    }
+
     fn header(offset: u32, operation: u32, bytes: &[u8]) -> TransferHeader {
         let name = TransferName { group: GroupId(1), epoch: Epoch(0), operation: OpId(operation), round: 0 };
-        let algorithm = checksum::Algorithm::Xxh3;
-        let checksum = PartChecksum { algorithm: algorithm.number(), value: checksum::value(algorithm, bytes) };
+        let payload_mac = verifier().payload(bytes);
         let kind = TransferPacketKind::Data { offset, acknowledge_now: false, probe: 0 };
         let (destination, unfinished) = (QpNumber(0), OpId(0));
-        TransferHeader { destination, name, fingerprint: 7, length: LENGTH, unfinished, kind, checksum }
+        TransferHeader { destination, name, fingerprint: 7, length: LENGTH, unfinished, kind, payload_mac }
     }
 
     fn keep(messages: &mut IncomingMessages, operation: u32, offset: u32, bytes: &[u8]) -> KeepOutcome {
         let header = header(offset, operation, bytes);
-        let part = UnverifiedPart::new(bytes, header.checksum);
+        let verifier = verifier();
+        let part = UnverifiedPart::new(bytes, header.payload_mac, &verifier);
         messages.keep((Rank(3), PathId(0)), &header, MessageUse::Early, part)
     }
 

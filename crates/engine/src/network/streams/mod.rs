@@ -17,7 +17,7 @@ use protocol::collective::CollectiveSchedule;
 use protocol::transfer::{BulkSender, IMPLICIT_ACK_BYTES, PartLimit, TransferAcknowledgement, TransferPacing};
 use transport::edges::{TransferSink, UnverifiedPart};
 use units::{GroupId, OpId, PathId, QpNumber, Rank, Span, Time};
-use wire::transfer::{self, PartChecksum, TransferHeader, TransferName, TransferPacketKind};
+use wire::transfer::{self, TransferHeader, TransferName, TransferPacketKind};
 
 pub use buffers::StreamBuffers;
 pub(super) use whole_messages::WholeMessage;
@@ -287,8 +287,8 @@ impl StreamTable {
         missing: &[(u32, u32)],
     ) {
         let (destination, unfinished) = (QpNumber(0), self.unfinished(name.group));
-        let checksum = PartChecksum::default();
-        let header = TransferHeader { destination, name, fingerprint, length, unfinished, kind, checksum };
+        let payload_mac = 0; // The transport computes it.
+        let header = TransferHeader { destination, name, fingerprint, length, unfinished, kind, payload_mac };
         tree_edges.send_transfer_acknowledgement(mesh_qp(to), path, &header, missing);
     }
 

@@ -6,7 +6,7 @@ use protocol::Payload;
 use protocol::transfer::{BulkSender, TransferPacing};
 use transport::edges::TransferPackets;
 use units::{OpId, Rank};
-use wire::transfer::{PartChecksum, TransferHeader, TransferName, TransferPacketKind};
+use wire::transfer::{TransferHeader, TransferName, TransferPacketKind};
 
 use super::StreamKey;
 
@@ -98,7 +98,7 @@ impl OutgoingStream {
             length: self.length,
             unfinished,
             kind: TransferPacketKind::Data { offset, acknowledge_now, probe: self.transfer.probe() },
-            checksum: PartChecksum::default(),
+            payload_mac: 0,
         }
     }
 }

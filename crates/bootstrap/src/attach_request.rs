@@ -3,15 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::auth::{MAC_BYTES, Nonce};
 use super::endpoint_record::{RecordReader, RecordWriter};
 use super::membership::{LossVerdict, MemberHistory, VerdictKind};
 use super::rendezvous_message::{RendezvousMessageKind, encode_message};
-use super::token_key::{MacPurpose, TokenKey};
 
 const PATH: u32 = 1;
 const TAKEOVER: u32 = 2;
-const NONCE_BYTES: usize = size_of::<Nonce>();
 
 /// What a rank wants from the one to which it connects.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,8 +22,6 @@ pub(super) enum AttachPurpose {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AttachRequest {
     pub(super) rank: u32,
-    /// The answer is authenticated together with it.
-    pub(super) nonce: Nonce,
     pub(super) purpose: AttachPurpose,
 }
 
@@ -37,10 +32,9 @@ pub(super) fn max_body_bytes(size: u32) -> usize {
 }
 
 impl AttachRequest {
-    pub(super) fn encode(&self, key: &TokenKey, challenge: &Nonce) -> Arc<[u8]> {
+    pub(super) fn encode(&self) -> Arc<[u8]> {
         let mut writer = RecordWriter::default();
         writer.number(self.rank);
-        writer.bytes.extend(self.nonce);
         match &self.purpose {
             AttachPurpose::Path { received } => {
                 writer.number(PATH);
@@ -53,19 +47,13 @@ impl AttachRequest {
                 history.verdicts.iter().for_each(|verdict| write_verdict(&mut writer, verdict));
             }
         }
-        let mac = key.mac(MacPurpose::Attach, challenge, &writer.bytes);
-        encode_message(RendezvousMessageKind::Attach, &[&writer.bytes, &mac])
+        encode_message(RendezvousMessageKind::Attach, &[&writer.bytes])
     }
 
-    /// Decodes and authenticates a request of a job of this size.
-    pub(super) fn read(body: &[u8], key: &TokenKey, challenge: &Nonce, size: u32) -> Option<Self> {
-        let (text, mac) = body.split_last_chunk::<MAC_BYTES>()?;
-        if !key.verify(MacPurpose::Attach, challenge, text, mac) {
-            return None;
-        }
-        let mut reader = RecordReader { rest: text };
+    /// Decodes a request of a job of this size; none if it is malformed.
+    pub(super) fn read(body: &[u8], size: u32) -> Option<Self> {
+        let mut reader = RecordReader { rest: body };
         let rank = reader.number().filter(|rank| *rank < size)?;
-        let nonce = reader.take::<NONCE_BYTES>()?;
         let purpose = match reader.number()? {
             PATH => AttachPurpose::Path { received: u64::from_le_bytes(reader.take()?) },
             TAKEOVER => {
@@ -76,30 +64,23 @@ impl AttachRequest {
             }
             _ => return None,
         };
-        reader.rest.is_empty().then_some(Self { rank, nonce, purpose })
+        reader.rest.is_empty().then_some(Self { rank, purpose })
     }
 }
 
 /// Accepts a request; this end has received so many messages.
-pub(super) fn encode_attached(key: &TokenKey, nonce: &Nonce, received: u64) -> Arc<[u8]> {
-    let received = received.to_le_bytes();
-    let mac = key.mac(MacPurpose::Attached, nonce, &received);
-    encode_message(RendezvousMessageKind::Attached, &[&received, &mac])
+pub(super) fn encode_attached(received: u64) -> Arc<[u8]> {
+    encode_message(RendezvousMessageKind::Attached, &[&received.to_le_bytes()])
 }
 
 /// How many messages the other end has received.
-pub(super) fn read_attached(body: &[u8], key: &TokenKey, nonce: &Nonce) -> Option<u64> {
-    let (received, mac) = body.split_first_chunk::<8>()?;
-    key.verify(MacPurpose::Attached, nonce, received, mac).then_some(u64::from_le_bytes(*received))
+pub(super) fn read_attached(body: &[u8]) -> Option<u64> {
+    body.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// Refuses a request.
-pub(super) fn encode_refused(key: &TokenKey, nonce: &Nonce) -> Arc<[u8]> {
-    encode_message(RendezvousMessageKind::Rejected, &[&key.mac(MacPurpose::Refused, nonce, &[])])
-}
-
-pub(super) fn is_refused(body: &[u8], key: &TokenKey, nonce: &Nonce) -> bool {
-    key.verify(MacPurpose::Refused, nonce, &[], body)
+pub(super) fn encode_refused() -> Arc<[u8]> {
+    encode_message(RendezvousMessageKind::Rejected, &[])
 }
 
 /// A verdict with its number.
@@ -155,14 +136,9 @@ fn read_ranks(reader: &mut RecordReader<'_>, size: u32) -> Option<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::environment::JobToken;
     use super::*;
 
     const SIZE: u32 = 10;
-
-    fn key(token: &str) -> TokenKey {
-        TokenKey::new(&JobToken(token.as_bytes().to_vec()), "")
-    }
 
     fn body(frame: &Arc<[u8]>) -> &[u8] {
         &frame[5..]
@@ -172,39 +148,28 @@ mod tests {
         let lost = LossVerdict { kind: VerdictKind::Lost, ranks: vec![0, 7] };
         let cut_off = LossVerdict { kind: VerdictKind::CutOff, ranks: vec![1] };
         let history = MemberHistory { verdicts: vec![lost, cut_off], left: BTreeSet::from([2, 9]) };
-        let request = |purpose| AttachRequest { rank: 3, nonce: [5; 16], purpose };
+        let request = |purpose| AttachRequest { rank: 3, purpose };
         [request(AttachPurpose::Path { received: 1 << 40 }), request(AttachPurpose::Takeover(history))]
     }
 
     #[test]
-    fn requests_are_read_as_they_were_written() {
+    fn requests_and_answers_are_read_as_they_were_written() {
         for request in requests() {
-            let frame = request.encode(&key("a"), &[1; 16]);
-            assert_eq!(AttachRequest::read(body(&frame), &key("a"), &[1; 16], SIZE), Some(request));
+            assert_eq!(AttachRequest::read(body(&request.encode()), SIZE), Some(request));
         }
+        assert_eq!(read_attached(body(&encode_attached(77))), Some(77));
     }
 
     #[test]
-    fn a_request_of_another_job_a_replay_and_a_truncated_one_are_rejected() {
+    fn a_request_of_an_impossible_rank_and_truncated_messages_are_rejected() {
         for request in requests() {
-            let frame = request.encode(&key("a"), &[1; 16]);
-            assert_eq!(AttachRequest::read(body(&frame), &key("b"), &[1; 16], SIZE), None);
-            assert_eq!(AttachRequest::read(body(&frame), &key("a"), &[2; 16], SIZE), None);
-            assert_eq!(AttachRequest::read(body(&frame), &key("a"), &[1; 16], 3), None, "no such rank");
+            let frame = request.encode();
+            assert_eq!(AttachRequest::read(body(&frame), 3), None, "no such rank");
             for length in 0..body(&frame).len() {
-                assert_eq!(AttachRequest::read(&body(&frame)[..length], &key("a"), &[1; 16], SIZE), None);
+                assert_eq!(AttachRequest::read(&body(&frame)[..length], SIZE), None);
             }
         }
-    }
-
-    #[test]
-    fn answers_are_authenticated_together_with_the_nonce() {
-        let attached = encode_attached(&key("a"), &[1; 16], 77);
-        assert_eq!(read_attached(body(&attached), &key("a"), &[1; 16]), Some(77));
-        assert_eq!(read_attached(body(&attached), &key("a"), &[2; 16]), None);
-        let refused = encode_refused(&key("a"), &[1; 16]);
-        assert!(is_refused(body(&refused), &key("a"), &[1; 16]) && !is_refused(body(&refused), &key("a"), &[2; 16]));
-        assert!(!is_refused(&[], &key("a"), &[1; 16]));
+        assert_eq!(read_attached(&body(&encode_attached(77))[..7]), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What authenticated connections share: HMAC-SHA-256, nonces, comparison in constant time, hexadecimal text.
+//! What keys are made with: HMAC-SHA-256, random bytes, hexadecimal text.
 
 use std::io;
 
@@ -7,8 +7,6 @@ use sha2::Sha256;
 
 /// Bytes of a MAC.
 pub const MAC_BYTES: usize = 32;
-/// A random number that is used once.
-pub type Nonce = [u8; 16];
 
 /// A key for HMAC-SHA-256.
 #[derive(Clone)]
@@ -35,11 +33,6 @@ impl std::fmt::Debug for MacKey {
     }
 }
 
-/// Compares in constant time: the duration does not reveal where two values differ.
-pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
-}
-
 /// Unpredictable bytes from the kernel.
 ///
 /// # Errors
@@ -50,29 +43,9 @@ pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// An unpredictable nonce.
-///
-/// # Errors
-/// The kernel has no random numbers.
-pub fn random_nonce() -> io::Result<Nonce> {
-    random_bytes()
-}
-
 /// Bytes as hexadecimal text.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Hexadecimal text as bytes; `None` if the length or a digit is wrong.
-pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    if text.len() != 2 * N || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -80,13 +53,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hexadecimal_text_round_trips_and_bad_text_is_rejected() {
-        let nonce = random_nonce().expect("Linux has random numbers");
-        assert_eq!(from_hex(&to_hex(&nonce)), Some(nonce));
-        for bad in ["", "0", "0g", "+1", "010203"] {
-            assert_eq!(from_hex::<2>(bad), None, "{bad}");
-        }
-        assert_ne!(nonce, random_nonce().expect("Linux has random numbers"));
+    fn random_bytes_differ_and_hexadecimal_text_has_two_digits_for_each_byte() {
+        let random = || random_bytes::<16>().expect("Linux has random numbers");
+        assert_ne!(random(), random());
+        assert_eq!(to_hex(&[0, 10, 255]), "000aff");
     }
 
     #[test]

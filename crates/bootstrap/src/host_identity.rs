@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use super::auth::{random_nonce, to_hex};
+use super::auth::{random_bytes, to_hex};
 
 /// Equal for two processes that can reach each other over loopback and share memory: same boot of the same kernel, same network
 /// namespace, same /dev/shm, same user.
@@ -47,7 +47,7 @@ pub(super) fn host_name() -> String {
 /// Differs between processes that have the same number on different hosts. It is not a secret, so the time will do if the kernel
 /// has no random numbers.
 fn unique_suffix() -> String {
-    random_nonce().map_or_else(|_| format!("{:?}", std::time::SystemTime::now()), |nonce| to_hex(&nonce))
+    random_bytes::<16>().map_or_else(|_| format!("{:?}", std::time::SystemTime::now()), |bytes| to_hex(&bytes))
 }
 
 #[cfg(test)]

@@ -2,13 +2,10 @@
 
 use std::fmt;
 
-use super::auth::{MAC_BYTES, Nonce};
 use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RecordReader, RecordWriter};
-use super::token_key::{MacPurpose, TokenKey};
 
 /// Raised when messages change their meaning.
-pub(super) const RENDEZVOUS_VERSION: u32 = 2;
-const MAGIC: [u8; 6] = *b"PLEACH";
+pub(super) const RENDEZVOUS_VERSION: u32 = 3;
 /// Longest message before the table.
 pub(super) const MAX_HANDSHAKE_BYTES: usize = MAX_RECORD_BYTES + 1024;
 /// A rejection names at most this many missing ranks.
@@ -27,44 +24,24 @@ pub(super) enum JoinRejection {
 /// A rank's request to join.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct JoinRequest {
-    pub(super) version: u32,
     pub(super) size: u32,
-    /// Rank 0 authenticates its welcome together with it.
-    pub(super) nonce: Nonce,
     pub(super) record: EndpointRecord,
 }
 
 impl JoinRequest {
-    pub(super) fn to_bytes(&self, key: &TokenKey, challenge: &Nonce) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut writer = RecordWriter::default();
-        writer.bytes.extend(MAGIC);
-        writer.number(self.version);
         writer.number(self.size);
-        writer.bytes.extend(self.nonce);
         self.record.write(&mut writer);
-        let mac = key.mac(MacPurpose::Hello, challenge, &writer.bytes);
-        writer.bytes.extend(mac);
         writer.bytes
     }
 
-    /// Decodes and authenticates a request. Requests of all versions begin with the magic and end with the MAC, so that a
-    /// version mismatch can be distinguished from a wrong token.
-    pub(super) fn read(bytes: &[u8], key: &TokenKey, challenge: &Nonce) -> Result<Self, Option<JoinRejection>> {
-        let (text, mac) = bytes.split_last_chunk::<MAC_BYTES>().ok_or(None)?;
-        let mut reader = RecordReader { rest: text };
-        if reader.take() != Some(MAGIC) {
-            return Err(None);
-        }
-        if !key.verify(MacPurpose::Hello, challenge, text, mac) {
-            return Err(Some(JoinRejection::Token));
-        }
-        let version = reader.number().ok_or(None)?;
-        if version != RENDEZVOUS_VERSION {
-            return Err(Some(JoinRejection::Version(RENDEZVOUS_VERSION)));
-        }
-        let (size, nonce) = (reader.number().ok_or(None)?, reader.take().ok_or(None)?);
-        let record = EndpointRecord::read(&mut reader).filter(|_| reader.rest.is_empty()).ok_or(None)?;
-        Ok(Self { version, size, nonce, record })
+    /// Decodes a request; none if it is malformed.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut reader = RecordReader { rest: bytes };
+        let size = reader.number()?;
+        let record = EndpointRecord::read(&mut reader).filter(|_| reader.rest.is_empty())?;
+        Some(Self { size, record })
     }
 }
 
@@ -137,8 +114,6 @@ pub(super) fn write_missing_ranks(formatter: &mut fmt::Formatter<'_>, ranks: &[u
 
 #[cfg(test)]
 mod tests {
-    use super::super::auth::random_nonce;
-    use super::super::environment::JobToken;
     use super::*;
 
     #[test]
@@ -153,33 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_authenticated_first() {
-        let key = |token: &str| TokenKey::new(&JobToken(token.as_bytes().to_vec()), "");
-        let (right, wrong, challenge) = (key("open"), key("shut"), [3; 16]);
+    fn a_request_is_read_as_it_was_written_and_a_truncated_one_is_rejected() {
         let record = EndpointRecord::own(1, Vec::new(), Vec::new(), b"extra".to_vec());
-        let hello = JoinRequest {
-            version: RENDEZVOUS_VERSION,
-            size: 2,
-            nonce: random_nonce().expect("Linux has random numbers"),
-            record,
-        };
-        let bytes = hello.to_bytes(&right, &challenge);
-        assert_eq!(JoinRequest::read(&bytes, &right, &challenge), Ok(hello.clone()));
-        assert_eq!(JoinRequest::read(&bytes, &wrong, &challenge), Err(Some(JoinRejection::Token)));
-        assert_eq!(
-            JoinRequest::read(&bytes, &right, &[4; 16]),
-            Err(Some(JoinRejection::Token)),
-            "a replayed request is rejected"
-        );
-        let newer = JoinRequest { version: RENDEZVOUS_VERSION + 1, ..hello };
-        let newer = newer.to_bytes(&right, &challenge);
-        assert_eq!(
-            JoinRequest::read(&newer, &right, &challenge),
-            Err(Some(JoinRejection::Version(RENDEZVOUS_VERSION)))
-        );
+        let request = JoinRequest { size: 2, record };
+        let mut bytes = request.to_bytes();
         for length in 0..bytes.len() {
-            let cut = JoinRequest::read(&bytes[..length], &right, &challenge);
-            assert!(matches!(cut, Err(None | Some(JoinRejection::Token))), "{length}");
+            assert_eq!(JoinRequest::read(&bytes[..length]), None, "{length}");
         }
+        assert_eq!(JoinRequest::read(&bytes), Some(request));
+        bytes.push(0);
+        assert_eq!(JoinRequest::read(&bytes), None, "too long");
     }
 }

@@ -233,7 +233,7 @@ impl LinkConnection {
 }
 
 /// What an error of a connection tells about the other end.
-pub(super) fn end_of(error: &io::Error) -> LinkEnd {
+fn end_of(error: &io::Error) -> LinkEnd {
     match error.kind() {
         ErrorKind::ConnectionReset
         | ErrorKind::ConnectionRefused

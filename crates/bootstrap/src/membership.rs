@@ -92,16 +92,24 @@ enum MembershipPhase {
 #[derive(Debug, Default)]
 struct CoordinatorState {
     attached: BTreeSet<u32>,
-    /// Ranks that a new coordinator waits for, until when, and when it connects to them to see whether they live.
-    expected: BTreeSet<u32>,
-    gathering_until: Option<Instant>,
-    check_at: Option<Instant>,
+    /// While a new coordinator waits for ranks to attach.
+    gathering: Option<Gathering>,
     /// When the pending losses are decided at the latest.
     decide_at: Option<Instant>,
     /// The number of the last ping, how many silent ranks it was about, and who has not answered; none if nothing is asked.
     ping: u32,
     asked_about: usize,
     unanswered: Option<BTreeSet<u32>>,
+}
+
+/// What a new coordinator waits for.
+#[derive(Debug)]
+struct Gathering {
+    expected: BTreeSet<u32>,
+    /// Ranks that are still expected then are silent.
+    until: Instant,
+    /// When it connects to those that are expected to see whether they live.
+    check_at: Instant,
 }
 
 #[derive(Debug)]
@@ -156,7 +164,7 @@ impl JobMembership {
 
     /// True if this coordinator follows another one and still waits for ranks to attach.
     pub(super) fn is_gathering(&self) -> bool {
-        matches!(&self.phase, MembershipPhase::Coordinator(state) if state.gathering_until.is_some())
+        matches!(&self.phase, MembershipPhase::Coordinator(state) if state.gathering.is_some())
     }
 
     /// True if this rank follows the own one.
@@ -181,7 +189,8 @@ impl JobMembership {
         let held = self.waiting.values().map(|(_, since)| *since + self.patience()).min();
         let own = match &self.phase {
             MembershipPhase::Coordinator(state) => {
-                [state.gathering_until, state.check_at, state.decide_at].into_iter().flatten().min()
+                let gathering = state.gathering.as_ref().map(|gathering| gathering.until.min(gathering.check_at));
+                gathering.into_iter().chain(state.decide_at).min()
             }
             _ => None,
         };
@@ -245,8 +254,8 @@ impl JobMembership {
                 self.suspects.insert(rank, end);
                 self.seek(now);
             }
-            MembershipPhase::Coordinator(state) if state.expected.contains(&rank) => {
-                state.expected.remove(&rank);
+            MembershipPhase::Coordinator(state) if state.expects(rank) => {
+                state.forget(rank);
                 self.suspects.insert(rank, end);
                 self.decide(now);
             }
@@ -300,13 +309,13 @@ impl JobMembership {
             self.waiting.remove(&rank);
             self.actions.push(MembershipAction::Refuse(rank));
         }
-        if let MembershipPhase::Coordinator(state) = &mut self.phase {
-            if state.check_at.is_some_and(|at| at <= now) {
-                state.check_at = Some(now + CHECK_INTERVAL);
-                self.actions.extend(state.expected.iter().map(|rank| MembershipAction::CheckAlive(*rank)));
+        if let MembershipPhase::Coordinator(CoordinatorState { gathering: Some(gathering), .. }) = &mut self.phase {
+            if gathering.check_at <= now {
+                gathering.check_at = now + CHECK_INTERVAL;
+                self.actions.extend(gathering.expected.iter().map(|rank| MembershipAction::CheckAlive(*rank)));
             }
-            if state.gathering_until.is_some_and(|until| until <= now) {
-                for rank in std::mem::take(&mut state.expected) {
+            if gathering.until <= now {
+                for rank in std::mem::take(&mut gathering.expected) {
                     self.suspects.insert(rank, LinkEnd::Silent);
                 }
             }
@@ -336,12 +345,12 @@ impl JobMembership {
 
     fn take_over(&mut self, now: Instant) {
         let is_expected = |rank: &u32| *rank != self.rank && !self.suspects.contains_key(rank);
-        let state = CoordinatorState {
+        let gathering = Gathering {
             expected: self.live.iter().copied().filter(is_expected).collect(),
-            gathering_until: Some(now + self.patience()),
-            check_at: Some(now + ATTACH_GRACE),
-            ..CoordinatorState::default()
+            until: now + self.patience(),
+            check_at: now + ATTACH_GRACE,
         };
+        let state = CoordinatorState { gathering: Some(gathering), ..CoordinatorState::default() };
         self.phase = MembershipPhase::Coordinator(state);
         self.actions.push(MembershipAction::ReportCoordinator(self.rank));
         for (rank, (history, _)) in std::mem::take(&mut self.waiting) {
@@ -364,7 +373,9 @@ impl JobMembership {
         }
         match &mut self.phase {
             MembershipPhase::Coordinator(state) if self.live.contains(&rank) => {
-                state.expected.remove(&rank);
+                if let Some(gathering) = &mut state.gathering {
+                    gathering.expected.remove(&rank);
+                }
                 state.attached.insert(rank);
                 self.actions.push(MembershipAction::Accept(rank));
                 self.decide(now);
@@ -377,12 +388,10 @@ impl JobMembership {
     fn decide(&mut self, now: Instant) {
         let patience = self.patience();
         let MembershipPhase::Coordinator(state) = &mut self.phase else { return };
-        if state.gathering_until.is_some() {
-            if !state.expected.is_empty() {
-                return;
-            }
-            (state.gathering_until, state.check_at) = (None, None);
-            state.decide_at = Some(now);
+        match &state.gathering {
+            Some(gathering) if !gathering.expected.is_empty() => return,
+            Some(_) => (state.gathering, state.decide_at) = (None, Some(now)),
+            None => {}
         }
         let silent = self.suspects.values().filter(|end| **end == LinkEnd::Silent).count();
         if silent > state.asked_about && !state.attached.is_empty() {
@@ -443,10 +452,17 @@ impl CoordinatorState {
         self.ping
     }
 
+    /// True if this coordinator waits for the rank to attach.
+    fn expects(&self, rank: u32) -> bool {
+        self.gathering.as_ref().is_some_and(|gathering| gathering.expected.contains(&rank))
+    }
+
     /// A rank is gone: nothing is expected from it.
     fn forget(&mut self, rank: u32) {
         self.attached.remove(&rank);
-        self.expected.remove(&rank);
+        if let Some(gathering) = &mut self.gathering {
+            gathering.expected.remove(&rank);
+        }
         if let Some(unanswered) = &mut self.unanswered {
             unanswered.remove(&rank);
         }

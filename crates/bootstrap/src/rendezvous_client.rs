@@ -7,19 +7,18 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::auth::random_nonce;
 use super::detector_ports::DetectorPorts;
 use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RankTable, RecordReader};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::framing::{FramedStream, ReadOutcome};
-use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, RENDEZVOUS_VERSION};
+use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES};
 use super::rank_connections::RankConnections;
 use super::rendezvous::{RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file;
 use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message, peek_message};
 use super::retry::RetryBackoff;
 use super::stream_security::{accept_answer, offer};
-use super::token_key::{MacPurpose, TokenKey};
+use super::token_key::TokenKey;
 
 /// Limit for one connection attempt, and for rank 0's first messages.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,6 +28,7 @@ const VERDICT_GRACE: Duration = Duration::from_secs(5);
 const DUPLICATE_RANK_GRACE: Duration = Duration::from_secs(1);
 
 const NOT_A_RENDEZVOUS_SERVER: &str = "the program there is not a Pleach rendezvous server";
+const OLDER_VERSION: &str = "rank 0 runs an older version of Pleach; run the same Pleach version on all hosts";
 
 /// Why one attempt did not yield the table.
 enum AttemptError {
@@ -51,8 +51,7 @@ pub(super) fn join_through_rank_zero(
 ) -> Result<RankConnections, RendezvousError> {
     let began = Instant::now();
     let deadline = began + timeouts.join;
-    let nonce = random_nonce().map_err(RendezvousError::Io)?;
-    let mut request = JoinRequest { version: RENDEZVOUS_VERSION, size: environment.size, nonce, record };
+    let mut request = JoinRequest { size: environment.size, record };
     let mut backoff = RetryBackoff::for_late_server();
     let mut taken_since = None;
     loop {
@@ -102,7 +101,7 @@ fn attempt(
         Ok(Some((RendezvousMessageKind::Table, body))) => {
             RankTable::read(&mut RecordReader { rest: body }, environment.size)
         }
-        Ok(Some((RendezvousMessageKind::Rejected, body))) => return Err(rejected(environment, body, began)),
+        Ok(Some((RendezvousMessageKind::Rejected, body))) => return Err(rejected(body, began)),
         _ => None,
     };
     let Some(table) = table else {
@@ -112,7 +111,7 @@ fn attempt(
     Ok((table, key, stream))
 }
 
-/// Connects, encrypts the connection, and exchanges challenge, request and welcome.
+/// Connects, encrypts the connection, and exchanges request and welcome.
 fn handshake(
     environment: &JobEnvironment,
     addresses: &[SocketAddr],
@@ -125,27 +124,21 @@ fn handshake(
     let tcp = connect(addresses, deadline)?;
     let mut stream = FramedStream::new(tcp).map_err(retry)?;
     stream.set_peer_timeout(timeouts.peer_while_joining()).map_err(retry)?;
-    let (RendezvousMessageKind::Challenge, challenge) = receive_message(&mut stream, deadline)? else {
-        return Err(retry(NOT_A_RENDEZVOUS_SERVER));
-    };
-    let challenge = challenge[..].try_into().map_err(|_| retry(NOT_A_RENDEZVOUS_SERVER))?;
-    let (channel, offered) = offer(key).map_err(retry)?;
+    let (channel, offered) = offer(key, 0).map_err(retry)?;
     stream.queue(offered);
     match receive_message(&mut stream, deadline)? {
         (RendezvousMessageKind::Secure, body) => {
             accept_answer(&mut stream, channel, &body).map_err(|_| retry(NOT_A_RENDEZVOUS_SERVER))?;
         }
-        (RendezvousMessageKind::Rejected, body) => return Err(rejected(environment, &body, began)),
+        (RendezvousMessageKind::Rejected, body) => return Err(rejected_in_clear(environment, &body)),
+        (RendezvousMessageKind::Challenge, _) => return Err(mismatch(environment, OLDER_VERSION)),
         _ => return Err(retry(NOT_A_RENDEZVOUS_SERVER)),
     }
     ports.open().clone_into(&mut request.record.ports);
-    stream.queue(encode_message(RendezvousMessageKind::Hello, &[&request.to_bytes(key, &challenge)]));
+    stream.queue(encode_message(RendezvousMessageKind::Hello, &[&request.to_bytes()]));
     match receive_message(&mut stream, deadline)? {
-        // A server that does not know the token is not rank 0.
-        (RendezvousMessageKind::Welcome, mac) if key.verify(MacPurpose::Welcome, &request.nonce, &[], &mac) => {
-            Ok(stream)
-        }
-        (RendezvousMessageKind::Rejected, body) => Err(rejected(environment, &body, began)),
+        (RendezvousMessageKind::Welcome, _) => Ok(stream),
+        (RendezvousMessageKind::Rejected, body) => Err(rejected(&body, began)),
         _ => Err(retry(NOT_A_RENDEZVOUS_SERVER)),
     }
 }
@@ -216,7 +209,27 @@ fn wait_for_message(stream: &mut FramedStream, max_bytes: usize, deadline: Insta
     }
 }
 
-fn rejected(environment: &JobEnvironment, body: &[u8], began: Instant) -> AttemptError {
+/// Rank 0 and this process do not fit together, as far as whoever is there says. A rendezvous file may be stale and lead to a
+/// stranger; rank 0 will write a new one.
+fn mismatch(environment: &JobEnvironment, why: impl ToString) -> AttemptError {
+    match environment.rendezvous {
+        RendezvousPoint::File => retry(why),
+        RendezvousPoint::Address { .. } | RendezvousPoint::Singleton => {
+            AttemptError::Fatal(RendezvousError::Rejected(why.to_string()))
+        }
+    }
+}
+
+/// The offer was rejected, perhaps by a stranger: only the reasons for which rank 0 cannot encrypt its answer are believed.
+fn rejected_in_clear(environment: &JobEnvironment, body: &[u8]) -> AttemptError {
+    match JoinRejection::read(body) {
+        Some(rejection @ (JoinRejection::Token | JoinRejection::Version(_))) => mismatch(environment, rejection),
+        _ => retry(NOT_A_RENDEZVOUS_SERVER),
+    }
+}
+
+/// Rank 0 rejected the request, or the rendezvous failed.
+fn rejected(body: &[u8], began: Instant) -> AttemptError {
     match JoinRejection::read(body) {
         Some(JoinRejection::Missing { count, some }) => AttemptError::Fatal(RendezvousError::Missing {
             ranks: some,
@@ -225,8 +238,6 @@ fn rejected(environment: &JobEnvironment, body: &[u8], began: Instant) -> Attemp
             rejected: Vec::new(),
         }),
         Some(JoinRejection::Rank) => AttemptError::RankTaken,
-        // A stale rendezvous file may lead to another job's port; rank 0 will write a new one.
-        Some(JoinRejection::Token) if environment.rendezvous == RendezvousPoint::File => retry(JoinRejection::Token),
         Some(rejection) => AttemptError::Fatal(RendezvousError::Rejected(rejection.to_string())),
         None => AttemptError::Fatal(RendezvousError::Rejected("its reason is malformed".to_owned())),
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW};
 
-use super::auth::{random_nonce, to_hex};
+use super::auth::{random_bytes, to_hex};
 use super::environment::fnv1a;
 use super::host_identity;
 use super::launcher::ProcessIdentity;
@@ -66,7 +66,7 @@ impl RendezvousFile {
         let failed = |error| RendezvousFileError::Io(path.clone(), error);
         let own = ProcessIdentity::own().ok_or_else(|| failed(ErrorKind::NotFound.into()))?;
         let network = host_identity::network_namespace().unwrap_or(0);
-        let (secret, job) = (to_hex(&random_nonce().map_err(failed)?), job.to_owned());
+        let (secret, job) = (to_hex(&random_bytes::<16>().map_err(failed)?), job.to_owned());
         let record = RendezvousRecord { port, secret, process: own.id, started: own.started, network, job };
         for _ in 0..2 {
             let mut options = OpenOptions::new();

@@ -11,7 +11,7 @@ pub(super) const MAX_READ_BYTES: usize = 65_536;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum RendezvousMessageKind {
-    /// Rank 0 sends a nonce.
+    /// With this, servers of versions before 3 begin. It is never sent, and names the mismatch.
     Challenge = 0,
     /// A rank asks to join.
     Hello = 1,
@@ -41,7 +41,7 @@ pub(super) enum RendezvousMessageKind {
     Attach = 13,
     /// Its request is accepted.
     Attached = 14,
-    /// One half of the handshake that encrypts the connection.
+    /// One half of the handshake that encrypts the connection. The first half begins with the version, in all versions.
     Secure = 15,
 }
 

@@ -1,7 +1,7 @@
 //! Rank 0's side of the rendezvous: collects the endpoint of every rank and sends the table to all.
 //!
-//! One thread serves all connections. A connection is unauthenticated until it has sent a valid join request; connections that
-//! send malformed data, or nothing for too long, are rejected and have no effect.
+//! One thread serves all connections. A connection is unauthenticated until it has sent a valid join request, encrypted (P-101);
+//! connections that send malformed data, or nothing for too long, are rejected and have no effect.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
-use super::auth::{Nonce, random_nonce};
 use super::detector_ports::DetectorPorts;
 use super::endpoint_record::{EndpointRecord, RankTable, RecordWriter};
 use super::environment::{JobEnvironment, RendezvousPoint};
@@ -24,7 +23,7 @@ use super::rendezvous::{RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file::RendezvousFile;
 use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message};
 use super::stream_security::accept_offer;
-use super::token_key::{MacPurpose, TokenKey};
+use super::token_key::TokenKey;
 
 /// Time for a new connection to send a valid join request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,6 +31,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_UNAUTHENTICATED: usize = 256;
 /// Distinct rejections that the error of a failed rendezvous lists.
 const MAX_REJECTION_REASONS: usize = 8;
+/// Processes of versions before 3 wait for rank 0 to begin.
+const NO_REQUEST: &str = "a connection without a join request (from an older version of Pleach?)";
 const LISTENER_EVENT: u64 = 0;
 
 pub(super) fn serve_rendezvous(
@@ -65,7 +66,6 @@ pub(super) fn serve_rendezvous(
 struct RendezvousConnection {
     stream: FramedStream,
     since: Instant,
-    challenge: Nonce,
     is_secure: bool,
     rank: Option<u32>,
 }
@@ -137,7 +137,7 @@ impl RendezvousServer {
             .map(|(id, _)| id)
             .collect();
         for id in expired {
-            self.reject(id, None, "a connection sent no join request in time");
+            self.reject(id, None, NO_REQUEST);
         }
         Ok(())
     }
@@ -154,20 +154,15 @@ impl RendezvousServer {
         for _ in 0..BACKLOG {
             match self.listener.accept() {
                 Ok((tcp, _)) => {
-                    let Ok(mut stream) = FramedStream::new(tcp) else { continue };
+                    let Ok(stream) = FramedStream::new(tcp) else { continue };
                     if stream.set_peer_timeout(self.peer_timeout).is_err() {
-                        continue;
-                    }
-                    let challenge = random_nonce()?;
-                    stream.queue(encode_message(RendezvousMessageKind::Challenge, &[&challenge]));
-                    if stream.flush().is_err() {
                         continue;
                     }
                     let id = self.next_connection;
                     self.next_connection += 1;
                     self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id))?;
                     let (since, is_secure, rank) = (Instant::now(), false, None);
-                    self.connections.insert(id, RendezvousConnection { stream, since, challenge, is_secure, rank });
+                    self.connections.insert(id, RendezvousConnection { stream, since, is_secure, rank });
                     let oldest = self.unauthenticated().next().map(|(id, _)| id);
                     if let Some(oldest) =
                         oldest.filter(|_| self.connections.len() > self.size as usize + MAX_UNAUTHENTICATED)
@@ -200,18 +195,19 @@ impl RendezvousServer {
         match next_message(&mut connection.stream, MAX_HANDSHAKE_BYTES) {
             Ok(Some((RendezvousMessageKind::Secure, body))) if !connection.is_secure => {
                 connection.is_secure = true;
-                match accept_offer(&mut connection.stream, &self.key, &body) {
+                match accept_offer(&mut connection.stream, &self.key, 0, &body) {
                     Ok(()) => self.receive(id), // More may have arrived with it.
                     Err(rejection) => self.reject(id, rejection, "a connection could not be encrypted"),
                 }
             }
             Ok(Some((RendezvousMessageKind::Hello, body))) if connection.is_secure => {
-                match JoinRequest::read(&body, &self.key, &connection.challenge) {
-                    Ok(request) => self.admit(id, request),
-                    Err(rejection) => self.reject(id, rejection, "a connection sent a malformed join request"),
+                match JoinRequest::read(&body) {
+                    Some(request) => self.admit(id, request),
+                    None => self.reject(id, None, "a connection sent a malformed join request"),
                 }
             }
             Ok(None) if matches!(outcome, Ok(ReadOutcome::Received | ReadOutcome::WouldBlock)) => {}
+            Ok(None) => self.reject(id, None, NO_REQUEST),
             _ => self.reject(id, None, "a connection is not a Pleach client"),
         }
     }
@@ -225,8 +221,7 @@ impl RendezvousServer {
             Some(entry @ None) => {
                 let connection = self.connections.get_mut(&id).expect("its request was just received");
                 connection.rank = Some(rank);
-                let mac = self.key.mac(MacPurpose::Welcome, &request.nonce, &[]);
-                connection.stream.queue(encode_message(RendezvousMessageKind::Welcome, &[&mac]));
+                connection.stream.queue(encode_message(RendezvousMessageKind::Welcome, &[]));
                 *entry = Some(request.record);
                 self.missing -= 1;
                 // A few bytes into an empty socket: if writing fails, the connection is broken, and the next read finds it.

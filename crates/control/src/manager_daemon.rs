@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use bootstrap::auth::random_nonce;
+use bootstrap::auth::random_bytes;
 use manager::message::ToManager;
 use manager::{AuthKey, Manager, ManagerAction, ManagerSettings, PeerId};
 use nix::poll::PollFd;
@@ -48,7 +48,7 @@ impl ManagerDaemon {
         access: AccessPolicy,
     ) -> io::Result<Self> {
         Ok(Self {
-            machine: Manager::new(settings, AuthKey(random_nonce()?)),
+            machine: Manager::new(settings, AuthKey(random_bytes()?)),
             server: ControlServer::bind(at, secret, access, MAX_CONNECTIONS)?,
             metrics: None,
             clock: Clock::new(),
@@ -90,7 +90,7 @@ impl ManagerDaemon {
         for peer in ready {
             self.server.poll(peer, &mut messages);
             for message in messages.drain(..) {
-                self.machine.handle_message(self.clock.now(), peer, message, AuthKey(random_nonce()?));
+                self.machine.handle_message(self.clock.now(), peer, message, AuthKey(random_bytes()?));
             }
             self.run_actions();
         }

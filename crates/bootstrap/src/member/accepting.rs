@@ -8,12 +8,11 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use super::super::attach_request::{
     AttachPurpose, AttachRequest, encode_attached, encode_left, encode_refused, encode_verdict, max_body_bytes,
 };
-use super::super::auth::{Nonce, random_nonce};
 use super::super::framing::{FramedStream, ReadOutcome};
 use super::super::join_request::MAX_HANDSHAKE_BYTES;
 use super::super::link::{Link, NO_PATH};
 use super::super::membership::LinkEnd;
-use super::super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message};
+use super::super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, next_message};
 use super::super::stream_security::accept_offer;
 use super::{ConnectionOwner, Member};
 
@@ -30,11 +29,10 @@ const MAX_ACCEPTED: usize = 256;
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
     stream: FramedStream,
-    challenge: Nonce,
     since: Instant,
     is_secure: bool,
-    /// The rank that wants to follow this one, its nonce, and how many verdicts it knows.
-    takeover: Option<(u32, Nonce, usize)>,
+    /// The rank that wants to follow this one, and how many verdicts it knows.
+    takeover: Option<(u32, usize)>,
 }
 
 impl Member {
@@ -46,16 +44,16 @@ impl Member {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(_) => return self.rest_listeners(now),
             };
-            let (Ok(mut stream), Ok(challenge)) = (FramedStream::new(tcp), random_nonce()) else { continue };
-            stream.queue(encode_message(RendezvousMessageKind::Challenge, &[&challenge]));
-            if stream.set_peer_timeout(self.config.peer_timeout).is_err() || stream.flush().is_err() {
+            let Ok(stream) = FramedStream::new(tcp) else { continue };
+            if stream.set_peer_timeout(self.config.peer_timeout).is_err() {
                 continue;
             }
             let id = self.new_id(ConnectionOwner::Accepted);
             if self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id)).is_ok() {
                 let (is_secure, takeover) = (false, None);
-                let connection = AcceptedConnection { stream, challenge, since: now, is_secure, takeover };
-                self.accepted.insert(id, connection);
+                self.accepted.insert(id, AcceptedConnection { stream, since: now, is_secure, takeover });
+                // The offer usually is there: its sender learns that this rank lives, however many strangers connect.
+                self.receive_accepted(now, id);
             }
             self.close_surplus();
         }
@@ -120,31 +118,31 @@ impl Member {
             Ok(None) => return,
             Ok(Some((RendezvousMessageKind::Secure, body))) if !connection.is_secure => {
                 connection.is_secure = true;
-                return match accept_offer(&mut connection.stream, &self.config.key, &body) {
+                return match accept_offer(&mut connection.stream, &self.config.key, self.config.rank, &body) {
                     Ok(()) => self.receive_accepted(now, id), // More may have arrived with it.
                     Err(_) => drop(self.take_accepted(id)),
                 };
             }
             Ok(Some((RendezvousMessageKind::Attach, body))) if connection.is_secure => {
-                AttachRequest::read(&body, &self.config.key, &connection.challenge, size)
+                AttachRequest::read(&body, size)
             }
             _ => None,
         };
         match request {
             // It has asked on another path as well, and was accepted there.
-            Some(AttachRequest { rank, purpose: AttachPurpose::Takeover(_), .. })
+            Some(AttachRequest { rank, purpose: AttachPurpose::Takeover(_) })
                 if self.membership.is_follower(rank) =>
             {
                 drop(self.take_accepted(id));
             }
-            Some(AttachRequest { rank, nonce, purpose: AttachPurpose::Takeover(history) }) => {
-                connection.takeover = Some((rank, nonce, history.verdicts.len()));
+            Some(AttachRequest { rank, purpose: AttachPurpose::Takeover(history) }) => {
+                connection.takeover = Some((rank, history.verdicts.len()));
                 self.membership.attach_requested(now, rank, history);
             }
-            Some(AttachRequest { rank, nonce, purpose: AttachPurpose::Path { received } }) => {
+            Some(AttachRequest { rank, purpose: AttachPurpose::Path { received } }) => {
                 let connection = self.take_accepted(id);
                 if let Some(connection) = connection.filter(|_| self.membership.is_coordinator()) {
-                    self.add_path(rank, &nonce, received, connection.stream);
+                    self.add_path(rank, received, connection.stream);
                 }
             }
             None => drop(self.take_accepted(id)),
@@ -152,14 +150,14 @@ impl Member {
     }
 
     /// Adds a connection to the link of a follower.
-    fn add_path(&mut self, rank: u32, nonce: &Nonce, lacks: u64, mut stream: FramedStream) {
+    fn add_path(&mut self, rank: u32, lacks: u64, mut stream: FramedStream) {
         let id = self.new_id(ConnectionOwner::Link(rank));
         let Some(link) = self.links.get_mut(&rank) else {
             self.owners.remove(&id);
             return;
         };
         let told = link.received();
-        stream.queue(encode_attached(&self.config.key, nonce, told));
+        stream.queue(encode_attached(told));
         if !link.attach(id, NO_PATH, stream, told, lacks) {
             self.owners.remove(&id);
         }
@@ -174,8 +172,8 @@ impl Member {
         let Some((id, mut connection)) = self.next_takeover(rank) else {
             return self.membership.link_ended(now, rank, LinkEnd::Closed);
         };
-        let Some((_, nonce, known)) = connection.takeover else { return };
-        connection.stream.queue(encode_attached(&self.config.key, &nonce, 0));
+        let Some((_, known)) = connection.takeover else { return };
+        connection.stream.queue(encode_attached(0));
         self.owners.insert(id, ConnectionOwner::Link(rank));
         let mut link = Link::new(self.has_paths());
         link.attach(id, NO_PATH, connection.stream, 0, 0);
@@ -195,11 +193,9 @@ impl Member {
 
     pub(super) fn refuse_takeover(&mut self, rank: u32) {
         while let Some((_, mut connection)) = self.next_takeover(rank) {
-            if let Some((_, nonce, _)) = connection.takeover {
-                connection.stream.queue(encode_refused(&self.config.key, &nonce));
-                let _ = connection.stream.flush();
-                connection.stream.shutdown_write();
-            }
+            connection.stream.queue(encode_refused());
+            let _ = connection.stream.flush();
+            connection.stream.shutdown_write();
         }
     }
 

@@ -1,31 +1,33 @@
 //! Connections that this rank opens: further paths to its coordinator, a new coordinator, or only to see whether a rank lives.
+//!
+//! A rank lives if it answers the offer with which every connection begins, and its process has ended if its kernel refuses the
+//! connection. Nothing else that a stranger could cause tells either (P-101).
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::super::attach_request::{AttachPurpose, AttachRequest, is_refused, read_attached};
-use super::super::auth::{Nonce, random_nonce};
+use super::super::attach_request::{AttachPurpose, AttachRequest, read_attached};
 use super::super::framing::{FramedStream, ReadOutcome};
 use super::super::join_request::MAX_HANDSHAKE_BYTES;
-use super::super::link::{Link, end_of};
+use super::super::link::Link;
 use super::super::membership::LinkEnd;
-use super::super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, peek_message};
+use super::super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, next_message};
 use super::super::secure_channel::ChannelHandshake;
 use super::super::stream_security::{accept_answer, offer};
 use super::{ConnectionOwner, Member};
 
-/// Time until the other rank has sent its challenge.
+/// Time until the other rank has answered the offer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A path whose connection failed is tried again after this time.
 pub(super) const REDIAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Connections in progress, beyond which ranks are not checked.
 const MAX_DIALS: usize = 256;
-/// A rank that closes the connection after its challenge is there: it had too many connections, and is asked again.
-const MAX_TAKEOVER_ATTEMPTS: u32 = 5;
+/// A rank that closes a connection has too many of them, or has just ended: it is asked again.
+const MAX_ATTEMPTS: u32 = 5;
 /// A new coordinator may take this much longer than it takes to notice that the old one is silent.
 const ANSWER_MARGIN: Duration = Duration::from_secs(10);
 
@@ -44,12 +46,10 @@ pub(super) struct Dial {
     stream: FramedStream,
     deadline: Instant,
     attempts: u32,
-    /// The other rank has sent its challenge: its process lives.
-    is_alive: bool,
-    /// The challenge of the other rank, and the handshake that encrypts the connection, until it is answered.
-    challenged: Option<(Nonce, ChannelHandshake)>,
-    /// After the request: its nonce, and how many messages this end said it had received.
-    request: Option<(Nonce, u64)>,
+    /// Until the other rank has answered the offer.
+    handshake: Option<ChannelHandshake>,
+    /// How many messages this end said it had received, in its request.
+    told: u64,
 }
 
 impl Dial {
@@ -61,14 +61,44 @@ impl Dial {
 /// What an event of a connection in progress led to.
 enum DialProgress {
     Waiting,
-    Challenged(Nonce),
-    /// The connection is encrypted; the challenge that came before.
-    Secured(Nonce),
+    /// The other rank lives, and the connection is encrypted.
+    Answered,
     Attached {
         lacks: u64,
     },
     Refused,
-    Failed(LinkEnd),
+    Failed(DialFailure),
+}
+
+/// Why a connection in progress failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum DialFailure {
+    /// The kernel of the other host refused it: the process has ended.
+    PortClosed,
+    /// It was closed, or something else than an answer arrived.
+    Dropped,
+    /// Nothing arrived.
+    Silent,
+}
+
+impl DialFailure {
+    fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ConnectionRefused => Self::PortClosed,
+            ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::InvalidData => Self::Dropped,
+            _ => Self::Silent,
+        }
+    }
+
+    fn end(self) -> LinkEnd {
+        match self {
+            Self::PortClosed => LinkEnd::Closed,
+            Self::Dropped | Self::Silent => LinkEnd::Silent,
+        }
+    }
 }
 
 impl Member {
@@ -101,7 +131,7 @@ impl Member {
         for path in 0..self.config.ports[rank as usize].len() {
             match self.dial(now, rank, path, DialPurpose::Takeover) {
                 Ok(()) => is_any_open = true,
-                Err(error) => last = end_of(&error),
+                Err(error) => last = DialFailure::of(&error).end(),
             }
         }
         if !is_any_open {
@@ -117,7 +147,7 @@ impl Member {
         }
         for path in 0..self.config.ports[rank as usize].len() {
             if let Err(error) = self.dial(now, rank, path, DialPurpose::Check)
-                && end_of(&error) == LinkEnd::Closed
+                && DialFailure::of(&error) == DialFailure::PortClosed
             {
                 self.membership.unreachable(now, rank, LinkEnd::Closed);
             }
@@ -138,75 +168,59 @@ impl Member {
         let to = self.config.ports[rank as usize][path];
         let own = &self.config.ports[self.config.rank as usize];
         let from = own.get(path).filter(|from| from.is_ipv4() == to.is_ipv4()).copied();
-        let stream = connect(from, to)?;
+        let mut stream = connect(from, to)?;
         stream.set_peer_timeout(self.config.peer_timeout)?;
+        let (handshake, offered) = offer(&self.config.key, rank)?;
+        stream.queue(offered);
         let id = self.new_id(ConnectionOwner::Dial);
-        if let Err(error) = self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id)) {
+        // The offer is written when the connection is there.
+        let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT, id);
+        if let Err(error) = self.epoll.add(&stream, event) {
             self.owners.remove(&id);
             return Err(error.into());
         }
-        let deadline = now + CONNECT_TIMEOUT;
-        let (is_alive, challenged, request) = (false, None, None);
-        let dial = Dial { rank, path, purpose, stream, deadline, attempts, is_alive, challenged, request };
-        self.dials.insert(id, dial);
+        let (deadline, handshake, told) = (now + CONNECT_TIMEOUT, Some(handshake), 0);
+        self.dials.insert(id, Dial { rank, path, purpose, stream, deadline, attempts, handshake, told });
         Ok(())
     }
 
     pub(super) fn receive_dial(&mut self, now: Instant, id: u64) {
         let Some(dial) = self.dials.get_mut(&id) else { return };
         let was_writing = dial.stream.queued_bytes() > 0;
-        let progress = dial.receive(&self.config.key);
+        let progress = dial.receive();
         if was_writing && dial.stream.queued_bytes() == 0 {
             let _ = self.epoll.modify(&dial.stream, &mut EpollEvent::new(EpollFlags::EPOLLIN, id));
         }
         match progress {
             DialProgress::Waiting => {}
-            DialProgress::Challenged(challenge) => self.secure_dial(now, id, challenge),
-            DialProgress::Secured(challenge) => self.answer_challenge(now, id, &challenge),
+            DialProgress::Answered => self.dial_answered(now, id),
             DialProgress::Attached { lacks } => self.finish_dial(id, lacks),
             DialProgress::Refused => self.dial_refused(id),
-            DialProgress::Failed(end) => self.dial_failed(now, id, end),
+            DialProgress::Failed(failure) => self.dial_failed(now, id, failure),
         }
     }
 
-    /// The other rank lives; unless that was the question, the connection is encrypted.
-    fn secure_dial(&mut self, now: Instant, id: u64, challenge: Nonce) {
-        let Some(dial) = self.dials.get_mut(&id) else { return };
-        dial.is_alive = true;
-        if dial.purpose == DialPurpose::Check {
-            let rank = dial.rank;
-            return self.drop_dials(rank, DialPurpose::Check);
-        }
-        let Ok((handshake, offered)) = offer(&self.config.key) else {
-            return self.dial_failed(now, id, LinkEnd::Silent);
-        };
-        dial.challenged = Some((challenge, handshake));
-        dial.stream.queue(offered);
-        if let Err(error) = dial.stream.flush() {
-            self.dial_failed(now, id, end_of(&error));
-        }
-    }
-
-    /// Sends the request that a connection is for.
-    fn answer_challenge(&mut self, now: Instant, id: u64, challenge: &Nonce) {
+    /// The other rank lives; unless that was the question, it gets the request that the connection is for.
+    fn dial_answered(&mut self, now: Instant, id: u64) {
         let Some(dial) = self.dials.get_mut(&id) else { return };
         let received = self.links.get(&dial.rank).map_or(0, Link::received);
         let (purpose, told) = match dial.purpose {
             DialPurpose::Path => (AttachPurpose::Path { received }, received),
             DialPurpose::Takeover => (AttachPurpose::Takeover(self.membership.history().clone()), 0),
-            DialPurpose::Check => return,
+            DialPurpose::Check => {
+                let rank = dial.rank;
+                return self.drop_dials(rank, DialPurpose::Check);
+            }
         };
-        let Ok(nonce) = random_nonce() else { return self.dial_failed(now, id, LinkEnd::Silent) };
-        let request = AttachRequest { rank: self.config.rank, nonce, purpose };
-        dial.stream.queue(request.encode(&self.config.key, challenge));
+        dial.stream.queue(AttachRequest { rank: self.config.rank, purpose }.encode());
+        dial.told = told;
         dial.deadline = match dial.purpose {
             DialPurpose::Takeover => now + self.config.peer_timeout + ANSWER_MARGIN,
             DialPurpose::Path | DialPurpose::Check => now + CONNECT_TIMEOUT,
         };
-        dial.request = Some((nonce, told));
         // A request is short, and the socket is empty; a longer one is written when the connection is polled.
         if let Err(error) = dial.stream.flush() {
-            return self.dial_failed(now, id, end_of(&error));
+            return self.dial_failed(now, id, DialFailure::of(&error));
         }
         if dial.stream.queued_bytes() > 0 {
             let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT, id);
@@ -216,9 +230,7 @@ impl Member {
 
     /// The connection becomes part of the link to the coordinator.
     fn finish_dial(&mut self, id: u64, lacks: u64) {
-        let Some(Dial { rank, path, purpose, stream, request: Some((_, told)), .. }) = self.take_dial(id) else {
-            return;
-        };
+        let Some(Dial { rank, path, purpose, stream, told, .. }) = self.take_dial(id) else { return };
         match purpose {
             DialPurpose::Takeover => {
                 self.drop_dials(rank, DialPurpose::Takeover);
@@ -244,21 +256,24 @@ impl Member {
         }
     }
 
-    fn dial_failed(&mut self, now: Instant, id: u64, end: LinkEnd) {
-        let Some(Dial { rank, path, purpose, attempts, is_alive, .. }) = self.take_dial(id) else { return };
+    fn dial_failed(&mut self, now: Instant, id: u64, mut failure: DialFailure) {
+        let Some(Dial { rank, path, purpose, attempts, .. }) = self.take_dial(id) else { return };
         if purpose == DialPurpose::Path {
             return; // It is tried again.
         }
+        if failure == DialFailure::Dropped && attempts < MAX_ATTEMPTS {
+            match self.dial_again(now, (rank, path), purpose, attempts + 1) {
+                Ok(()) => return,
+                Err(error) => failure = DialFailure::of(&error),
+            }
+        }
+        let end = failure.end();
         if purpose == DialPurpose::Check {
             // If it is silent, its process may be stopped: it has time until the coordinator decides.
-            if end == LinkEnd::Closed && !is_alive {
+            if end == LinkEnd::Closed {
                 self.drop_dials(rank, DialPurpose::Check);
                 self.membership.unreachable(now, rank, end);
             }
-            return;
-        }
-        let may_retry = is_alive && attempts < MAX_TAKEOVER_ATTEMPTS && end == LinkEnd::Closed;
-        if may_retry && self.dial_again(now, (rank, path), purpose, attempts + 1).is_ok() {
             return;
         }
         // A host that refuses the connection is there, and its process is not.
@@ -289,46 +304,34 @@ impl Member {
         self.expire_accepted(now);
         let overdue: Vec<u64> =
             self.dials.iter().filter(|(_, dial)| dial.deadline <= now).map(|(id, _)| *id).collect();
-        overdue.into_iter().for_each(|id| self.dial_failed(now, id, LinkEnd::Silent));
+        overdue.into_iter().for_each(|id| self.dial_failed(now, id, DialFailure::Silent));
     }
 }
 
 impl Dial {
-    fn receive(&mut self, key: &super::TokenKey) -> DialProgress {
+    fn receive(&mut self) -> DialProgress {
         if let Err(error) = self.stream.flush() {
-            return DialProgress::Failed(end_of(&error));
+            return DialProgress::Failed(DialFailure::of(&error));
         }
         let outcome = match self.stream.fill(MAX_READ_BYTES) {
             Ok(outcome) => outcome,
-            Err(error) => return DialProgress::Failed(end_of(&error)),
+            Err(error) => return DialProgress::Failed(DialFailure::of(&error)),
         };
-        let message = match peek_message(&self.stream, MAX_HANDSHAKE_BYTES) {
-            Ok(message) => message.map(|(kind, body)| (kind, body.to_vec())),
-            Err(_) => return DialProgress::Failed(LinkEnd::Closed),
+        let malformed = DialProgress::Failed(DialFailure::Dropped);
+        let (kind, body) = match next_message(&mut self.stream, MAX_HANDSHAKE_BYTES) {
+            Ok(Some(message)) => message,
+            Ok(None) if outcome != ReadOutcome::Closed => return DialProgress::Waiting,
+            Ok(None) | Err(_) => return malformed,
         };
-        let Some((kind, body)) = message else {
-            return match outcome {
-                ReadOutcome::Closed => DialProgress::Failed(LinkEnd::Closed),
-                ReadOutcome::Received | ReadOutcome::WouldBlock => DialProgress::Waiting,
-            };
-        };
-        self.stream.consume_frame();
-        let malformed = DialProgress::Failed(LinkEnd::Closed);
-        match (kind, self.request) {
-            (RendezvousMessageKind::Challenge, None) if self.challenged.is_none() => {
-                Nonce::try_from(&body[..]).map_or(malformed, DialProgress::Challenged)
+        // Nothing but the answer is believed before the connection is encrypted.
+        match (kind, self.handshake.take()) {
+            (RendezvousMessageKind::Secure, Some(handshake)) => {
+                accept_answer(&mut self.stream, handshake, &body).map_or(malformed, |()| DialProgress::Answered)
             }
-            (RendezvousMessageKind::Secure, None) => {
-                let Some((challenge, handshake)) = self.challenged.take() else { return malformed };
-                let secured = accept_answer(&mut self.stream, handshake, &body);
-                secured.map_or(malformed, |()| DialProgress::Secured(challenge))
+            (RendezvousMessageKind::Attached, None) => {
+                read_attached(&body).map_or(malformed, |lacks| DialProgress::Attached { lacks })
             }
-            (RendezvousMessageKind::Attached, Some((nonce, _))) => {
-                read_attached(&body, key, &nonce).map_or(malformed, |lacks| DialProgress::Attached { lacks })
-            }
-            (RendezvousMessageKind::Rejected, Some((nonce, _))) if is_refused(&body, key, &nonce) => {
-                DialProgress::Refused
-            }
+            (RendezvousMessageKind::Rejected, None) => DialProgress::Refused,
             _ => malformed,
         }
     }

@@ -1,5 +1,6 @@
 //! Losses, goodbyes and messages.
 
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use super::super::rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, SEND_QUEUE_LIMIT_BYTES};
@@ -42,6 +43,35 @@ fn when_rank_zero_is_dropped_all_agree_that_it_is_lost_and_the_next_rank_follows
     assert!(received.iter().all(|events| *events == taken_over(2, &[1])), "{received:?}");
     drop(detectors.remove(0));
     assert_eq!(events_of(&mut [&mut detectors[0]], 2), [taken_over(3, &[2])]);
+}
+
+/// More connections than a rank keeps open, from a program that does not know the token.
+fn crowd(joined: &JoinedJob, rank: u32) -> Vec<TcpStream> {
+    let port = joined.table.records()[rank as usize].ports[0];
+    (0..150).map(|_| TcpStream::connect(port).expect("it listens")).collect()
+}
+
+/// Rank 2 does not run for a while, so that the new coordinator asks whether it lives; its port is full of strangers.
+#[test]
+fn strangers_that_crowd_a_port_do_not_make_its_rank_look_lost() {
+    let mut joined = join_all(3);
+    let mut strangers: Vec<_> = [1, 2].map(|rank| crowd(&joined[0], rank)).into();
+    drop(joined.remove(0));
+    let began = Instant::now();
+    let mut received = [Vec::new(), Vec::new()];
+    while began.elapsed() < Duration::from_millis(600) {
+        received[0].extend(joined[0].failure_detector.turn());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    strangers.extend([1, 2].map(|rank| crowd(&joined[0], rank)));
+    while received.iter().any(|events| events.len() < 2) {
+        assert!(began.elapsed() < SOON, "{received:?}");
+        for (joined, received) in joined.iter_mut().zip(&mut received) {
+            received.extend(joined.failure_detector.turn());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(received, [taken_over(1, &[0]), taken_over(1, &[0])]);
 }
 
 #[test]

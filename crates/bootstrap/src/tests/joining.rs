@@ -5,10 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::spawn;
 
-use super::super::auth::{Nonce, random_nonce};
 use super::super::endpoint_record::EndpointRecord;
-use super::super::framing::{FramedStream, ReadOutcome};
-use super::super::join_request::{JoinRequest, RENDEZVOUS_VERSION};
+use super::super::framing::{FramedStream, ReadOutcome, read_frame};
+use super::super::join_request::{JoinRejection, JoinRequest, RENDEZVOUS_VERSION};
 use super::super::rank_event::OobTarget;
 use super::super::rendezvous_file;
 use super::super::rendezvous_message::{RendezvousMessageKind, encode_message, next_message};
@@ -105,12 +104,10 @@ struct TestClient {
 }
 
 impl TestClient {
-    fn at(port: u16) -> (Self, Nonce) {
-        let mut tcp = TcpStream::connect(("127.0.0.1", port)).expect("rank 0 listens");
+    fn at(port: u16) -> Self {
+        let tcp = TcpStream::connect(("127.0.0.1", port)).expect("rank 0 listens");
         tcp.set_read_timeout(Some(SOON)).expect("not zero");
-        let mut challenge = [0; 5 + 16];
-        tcp.read_exact(&mut challenge).expect("rank 0 sends a challenge");
-        (Self { tcp }, challenge[5..].try_into().expect("16 bytes"))
+        Self { tcp }
     }
 
     fn send(&mut self, bytes: &[u8]) {
@@ -134,7 +131,7 @@ impl TestClient {
                 }
             }
         };
-        let (channel, offered) = offer(key).expect("random numbers");
+        let (channel, offered) = offer(key, 0).expect("random numbers");
         stream.queue(offered);
         match receive(&mut stream)? {
             (RendezvousMessageKind::Secure, body) => accept_answer(&mut stream, channel, &body).ok()?,
@@ -144,11 +141,61 @@ impl TestClient {
         receive(&mut stream).map(|(kind, _)| kind)
     }
 
-    /// The kind of the reply; `None` if the connection is closed without one.
-    fn reply_kind(mut self) -> Option<u8> {
-        let mut head = [0; 5];
-        self.tcp.read_exact(&mut head).ok().map(|()| head[4])
+    /// The next message, in clear; `None` if the connection is closed without one.
+    fn reply(&mut self) -> Option<Vec<u8>> {
+        read_frame(&mut self.tcp, 1 << 16).ok()
     }
+}
+
+/// What rank 0 publishes, as soon as it does.
+fn published(job: &str) -> rendezvous_file::RendezvousRecord {
+    loop {
+        match rendezvous_file::read(job).expect("readable") {
+            Some(record) => return record,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// The request of a rank to join a job of this size.
+fn hello(rank: u32, size: u32) -> Arc<[u8]> {
+    let request = JoinRequest { size, record: EndpointRecord::own(rank, vec![], vec![], vec![]) };
+    encode_message(RendezvousMessageKind::Hello, &[&request.to_bytes()])
+}
+
+/// What a rank reports whose rank 0 is a program that answers every connection with this message.
+fn error_at_stranger(answer: Arc<[u8]>) -> RendezvousError {
+    let stranger = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let port = stranger.local_addr().expect("bound").port();
+    spawn(move || {
+        for mut tcp in stranger.incoming().flatten() {
+            let _ = tcp.write_all(&answer).and_then(|()| tcp.read(&mut [0; 4096]));
+        }
+    });
+    let rendezvous = RendezvousPoint::Address { host: "127.0.0.1".to_owned(), port };
+    let environment = JobEnvironment { rendezvous, ..environment("stranger", 1, 2) };
+    let timeouts = RendezvousTimeouts { join: Duration::from_millis(300), ..TIMEOUTS };
+    join(&environment, LocalEndpoint::default(), &timeouts).expect_err("it is not rank 0")
+}
+
+#[test]
+fn a_rank_believes_only_reasons_that_rank_zero_cannot_encrypt() {
+    let rejected = |rejection: JoinRejection| {
+        error_at_stranger(encode_message(RendezvousMessageKind::Rejected, &[&rejection.to_bytes()]))
+    };
+    let error = rejected(JoinRejection::Version(9));
+    assert!(matches!(&error, RendezvousError::Rejected(why) if why.contains("rendezvous version 9")), "{error}");
+    let error = rejected(JoinRejection::Token);
+    assert!(matches!(&error, RendezvousError::Rejected(why) if why.contains("PLEACH_TOKEN")), "{error}");
+    let error = error_at_stranger(encode_message(RendezvousMessageKind::Challenge, &[&[1; 16]]));
+    assert!(matches!(&error, RendezvousError::Rejected(why) if why.contains("older version")), "{error}");
+    let missing = JoinRejection::Missing { count: 1, some: vec![0] };
+    for forged in [JoinRejection::Rank, JoinRejection::Size(3), missing] {
+        let error = rejected(forged);
+        assert!(matches!(&error, RendezvousError::Unreachable { .. }), "{error}");
+    }
+    let error = error_at_stranger(encode_message(RendezvousMessageKind::Secure, &[&[7; 48]]));
+    assert!(matches!(&error, RendezvousError::Unreachable { .. }), "{error}");
 }
 
 #[test]
@@ -158,59 +205,58 @@ fn unauthenticated_connections_do_not_disturb_a_job() {
         let job = job.clone();
         spawn(move || join_as(&job, 0, 3, &TIMEOUTS))
     };
-    let record = loop {
-        match rendezvous_file::read(&job).expect("readable") {
-            Some(record) => break record,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
+    let record = published(&job);
     let key = TokenKey::new(&environment(&job, 0, 3).token, &record.secret);
-    let hello = |rank| JoinRequest {
-        version: RENDEZVOUS_VERSION,
-        size: 3,
-        nonce: random_nonce().expect("Linux has random numbers"),
-        record: EndpointRecord::own(rank, vec![], vec![], vec![]),
-    };
+    let hello = |rank| hello(rank, 3);
 
-    let (mut garbage, _) = TestClient::at(record.port);
+    let mut garbage = TestClient::at(record.port);
     garbage.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    assert_eq!(garbage.reply_kind(), None);
+    assert_eq!(garbage.reply(), None);
 
-    let (mut large, _) = TestClient::at(record.port);
-    large.send(&[0xff, 0xff, 0xff, 0x7f, RendezvousMessageKind::Hello as u8]);
-    assert_eq!(large.reply_kind(), None);
+    let mut large = TestClient::at(record.port);
+    large.send(&[0xff, 0xff, 0xff, 0x7f, RendezvousMessageKind::Secure as u8]);
+    assert_eq!(large.reply(), None);
 
-    let (foreign, challenge) = TestClient::at(record.port);
+    let mut clear = TestClient::at(record.port);
+    clear.send(&hello(1));
+    assert_eq!(clear.reply(), None, "a request that is not encrypted");
+
     let wrong = TokenKey::new(&JobToken(b"guessed".to_vec()), &record.secret);
-    let request = encode_message(RendezvousMessageKind::Hello, &[&hello(1).to_bytes(&wrong, &challenge)]);
-    assert_eq!(foreign.ask(&wrong, request), Some(RendezvousMessageKind::Rejected));
+    assert_eq!(TestClient::at(record.port).ask(&wrong, hello(1)), Some(RendezvousMessageKind::Rejected));
 
-    let (replayed, other_challenge) = TestClient::at(record.port);
-    assert_ne!(challenge, other_challenge);
-    let request = encode_message(RendezvousMessageKind::Hello, &[&hello(1).to_bytes(&key, &challenge)]);
-    assert_eq!(replayed.ask(&key, request), Some(RendezvousMessageKind::Rejected));
+    let (_, recorded) = offer(&key, 0).expect("random numbers");
+    for _ in 0..2 {
+        let mut replayed = TestClient::at(record.port);
+        replayed.send(&recorded);
+        assert_eq!(replayed.reply().map(|answer| answer[0]), Some(RendezvousMessageKind::Secure as u8));
+        replayed.send(&hello(1));
+        assert_eq!(replayed.reply(), None, "it does not know the keys of the channel");
+    }
 
-    // One that closes in the middle of its request, one that stalls there, and many that send nothing.
-    let (mut half, challenge) = TestClient::at(record.port);
-    half.send(&encode_message(RendezvousMessageKind::Hello, &[&hello(2).to_bytes(&key, &challenge)])[..40]);
+    let mut newer = TestClient::at(record.port);
+    let mut other_version = recorded.to_vec();
+    other_version[5..9].copy_from_slice(&(RENDEZVOUS_VERSION + 1).to_le_bytes());
+    newer.send(&other_version);
+    let reply = newer.reply().expect("a reason");
+    assert_eq!(JoinRejection::read(&reply[1..]), Some(JoinRejection::Version(RENDEZVOUS_VERSION)));
+
+    // One that closes in the middle of its offer, one that stalls there, and many that send nothing.
+    let mut half = TestClient::at(record.port);
+    half.send(&recorded[..40]);
     drop(half);
-    let (mut stuck, challenge) = TestClient::at(record.port);
-    stuck.send(&encode_message(RendezvousMessageKind::Hello, &[&hello(2).to_bytes(&key, &challenge)])[..40]);
+    let mut stuck = TestClient::at(record.port);
+    stuck.send(&recorded[..40]);
     let _silent: Vec<_> =
         (0..50).map(|_| TcpStream::connect(("127.0.0.1", record.port)).expect("it listens")).collect();
 
     // A rank outside the job, and a duplicate rank.
-    let (beyond, challenge) = TestClient::at(record.port);
-    let request = encode_message(RendezvousMessageKind::Hello, &[&hello(3).to_bytes(&key, &challenge)]);
-    assert_eq!(beyond.ask(&key, request), Some(RendezvousMessageKind::Rejected));
+    assert_eq!(TestClient::at(record.port).ask(&key, hello(3)), Some(RendezvousMessageKind::Rejected));
     let one = {
         let job = job.clone();
         spawn(move || join_as(&job, 1, 3, &TIMEOUTS))
     };
     std::thread::sleep(Duration::from_millis(200));
-    let (twice, challenge) = TestClient::at(record.port);
-    let request = encode_message(RendezvousMessageKind::Hello, &[&hello(1).to_bytes(&key, &challenge)]);
-    assert_eq!(twice.ask(&key, request), Some(RendezvousMessageKind::Rejected));
+    assert_eq!(TestClient::at(record.port).ask(&key, hello(1)), Some(RendezvousMessageKind::Rejected));
 
     let began = Instant::now();
     let two = join_as(&job, 2, 3, &TIMEOUTS).expect("it joins");
@@ -249,22 +295,9 @@ fn a_rank_that_dies_before_all_have_joined_may_join_again() {
         let job = job.clone();
         spawn(move || join_as(&job, 0, 3, &TIMEOUTS))
     };
-    let record = loop {
-        match rendezvous_file::read(&job).expect("readable") {
-            Some(record) => break record,
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
+    let record = published(&job);
     let key = TokenKey::new(&environment(&job, 0, 3).token, &record.secret);
-    let (dying, challenge) = TestClient::at(record.port);
-    let hello = JoinRequest {
-        version: RENDEZVOUS_VERSION,
-        size: 3,
-        nonce: random_nonce().expect("Linux has random numbers"),
-        record: EndpointRecord::own(1, vec![], vec![], vec![]),
-    };
-    let request = encode_message(RendezvousMessageKind::Hello, &[&hello.to_bytes(&key, &challenge)]);
-    assert_eq!(dying.ask(&key, request), Some(RendezvousMessageKind::Welcome));
+    assert_eq!(TestClient::at(record.port).ask(&key, hello(1, 3)), Some(RendezvousMessageKind::Welcome));
     let others = [1, 2].map(|rank| {
         let job = job.clone();
         spawn(move || join_as(&job, rank, 3, &TIMEOUTS))

@@ -5,7 +5,7 @@
 
 use protocol::Payload;
 use protocol::collective::{
-    CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, ScheduleAction, ScheduleExecutor,
+    CollectiveAlgorithm, CollectiveSchedule, ScheduleAction, ScheduleExecutor, ScheduledCollective,
 };
 use units::{Epoch, OpId, Rank};
 use wire::transfer::TransferName;
@@ -25,7 +25,7 @@ impl LeaderGroup {
         &mut self,
         handle: OperationHandle,
         algorithm: CollectiveAlgorithm,
-        collective: CollectiveOperation,
+        collective: &ScheduledCollective,
         data: Vec<u8>,
         group_io: &mut GroupIo<'_>,
     ) {
@@ -34,14 +34,10 @@ impl LeaderGroup {
         }
         let op = self.next_host_op;
         self.next_host_op = op.next();
-        let contributes = match collective {
-            CollectiveOperation::Broadcast { root } => root == self.me,
-            CollectiveOperation::Barrier => false,
-            _ => true,
-        };
+        let contributes = collective.operation.is_contributor(self.me);
         let bytes = data.len() as u32;
         let payload = if contributes { Payload::Bytes(data.into()) } else { Payload::SizeOnly { bytes } };
-        let executor = CollectiveSchedule::new(algorithm, collective, self.me, self.size(), bytes)
+        let executor = CollectiveSchedule::of(algorithm, collective, self.me, self.size(), bytes)
             .and_then(|plan| ScheduleExecutor::new(plan, payload));
         match executor {
             Ok(executor) => {
@@ -60,13 +56,13 @@ impl LeaderGroup {
     pub(super) fn begin_stream(
         &mut self,
         algorithm: CollectiveAlgorithm,
-        collective: CollectiveOperation,
+        collective: &ScheduledCollective,
         bytes: u32,
     ) -> Result<(OpId, CollectiveSchedule), LeaderNetworkError> {
         if let Some(error) = self.broken {
             return Err(error);
         }
-        let schedule = CollectiveSchedule::new(algorithm, collective, self.me, self.size(), bytes);
+        let schedule = CollectiveSchedule::of(algorithm, collective, self.me, self.size(), bytes);
         let schedule = schedule.map_err(|_| LeaderNetworkError::Mismatch)?;
         let op = self.next_host_op;
         self.next_host_op = op.next();

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use manager::GroupDescriptor;
 use manager::message::GroupKey;
-use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMethod};
+use protocol::collective::{CollectiveAlgorithm, InterHostMethod, ScheduledCollective};
 use units::{GroupId, QpNumber, Rank, Span, Time};
 
 pub use mesh::MeshConfig;
@@ -302,14 +302,16 @@ impl LeaderNetwork {
     }
 
     /// Starts an operation among the leaders of a group; roots are indexes among them. All leaders start the same operations in
-    /// the same order by the same method. The data returns with the result.
+    /// the same order by the same method. The data returns with the result, or the part of it that is this leader's.
     pub fn start(
         &mut self,
         context: GroupId,
         method: InterHostMethod,
-        collective: CollectiveOperation,
+        collective: impl Into<ScheduledCollective>,
         data: Vec<u8>,
     ) -> OperationHandle {
+        let collective = collective.into();
+        let operation = collective.operation;
         let handle = OperationHandle(self.next_handle);
         self.next_handle += 1;
         if data.len() > 1 << 30 {
@@ -318,17 +320,19 @@ impl LeaderNetwork {
         }
         self.with_group(context, |group, group_io| match method {
             InterHostMethod::SingleHost => group_io.results.push((handle, Ok(data))),
-            InterHostMethod::Aggregation | InterHostMethod::Multicast if group.tree().is_none() => {
+            InterHostMethod::Aggregation | InterHostMethod::Multicast
+                if group.tree().is_none() || !operation.can_aggregate() =>
+            {
                 group.fail(LeaderNetworkError::ProtocolError, group_io);
             }
             InterHostMethod::Aggregation => {
-                group.start_in_tree(handle, TreeMethod::Folded, collective, data, group_io)
+                group.start_in_tree(handle, TreeMethod::Folded, operation, data, group_io)
             }
             InterHostMethod::Multicast => {
-                group.start_in_tree(handle, TreeMethod::Multicast, collective, data, group_io)
+                group.start_in_tree(handle, TreeMethod::Multicast, operation, data, group_io)
             }
             InterHostMethod::PointToPoint(algorithm) => {
-                group.start_among_hosts(handle, algorithm, collective, data, group_io)
+                group.start_among_hosts(handle, algorithm, &collective, data, group_io)
             }
         });
         if self.streams.has_questions() {
@@ -347,7 +351,7 @@ impl LeaderNetwork {
         &mut self,
         context: GroupId,
         algorithm: CollectiveAlgorithm,
-        collective: CollectiveOperation,
+        collective: impl Into<ScheduledCollective>,
         buffers: StreamBuffers,
     ) -> OperationHandle {
         let handle = OperationHandle(self.next_handle);
@@ -360,7 +364,7 @@ impl LeaderNetwork {
             self.done.push((handle, Err(LeaderNetworkError::ProtocolError)));
             return handle;
         };
-        match group.begin_stream(algorithm, collective, bytes) {
+        match group.begin_stream(algorithm, &collective.into(), bytes) {
             Ok((op, schedule)) => {
                 let memory = (group.leaders().to_vec(), buffers);
                 let key = (context, op);

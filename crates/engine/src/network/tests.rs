@@ -1,5 +1,6 @@
 //! The networks of several processes and the nodes between them, in one thread over loopback, driven by hand.
 
+mod block_operations;
 mod multicast_operations;
 mod streamed_operations;
 mod whole_messages;
@@ -11,7 +12,8 @@ use manager::{
     ParentSpec, SeatAddress, SeatChild, SeatSpec,
 };
 use protocol::collective::{
-    AggregationAvailability, AggregationUnavailable, OperandOrder, SelectionInput, TransportClass, choose_method,
+    AggregationAvailability, AggregationUnavailable, CollectiveOperation, OperandOrder, SelectionInput,
+    TransportClass, choose_method,
 };
 use reduce::{ElementType, Operator, ReductionKind};
 use units::{ChildIndex, Epoch};

@@ -132,10 +132,7 @@ impl TreeOperation {
         let (kind, role) = match self.collective {
             CollectiveOperation::Broadcast { root } if root == me => (opaque_bytes(), ContributionRole::Sole),
             CollectiveOperation::Broadcast { .. } => (opaque_bytes(), ContributionRole::ReceiveOnly),
-            CollectiveOperation::Barrier => (opaque_bytes(), ContributionRole::Operand),
-            CollectiveOperation::Reduce { kind, .. } | CollectiveOperation::AllReduce { kind } => {
-                (kind, ContributionRole::Operand)
-            }
+            other => (other.kind().unwrap_or(opaque_bytes()), ContributionRole::Operand),
         };
         let payload =
             if role == ContributionRole::ReceiveOnly { Payload::EMPTY } else { Payload::Bytes(pool.copy(bytes)) };
@@ -206,7 +203,8 @@ impl TreeOperation {
             (CollectiveOperation::Barrier, TreeMethod::Multicast) => (5, 0),
             (CollectiveOperation::Broadcast { root }, _) => (1, root.0),
             (CollectiveOperation::Reduce { root, .. }, _) => (2, root.0),
-            (CollectiveOperation::AllReduce { .. }, _) => (3, 0),
+            // An allreduce: what nodes cannot do does not get here (`LeaderNetwork::start`).
+            _ => (3, 0),
         };
         // Code, root, length and fragment as two words: values in registers need not go through memory.
         let (length, [.., last]) = (self.data.len() as u64, fragment.to_le_bytes());
@@ -221,9 +219,7 @@ impl ReplayFragment {
         match self.collective {
             CollectiveOperation::Barrier => CollectiveAlgorithm::Dissemination { radix: 2 },
             CollectiveOperation::Broadcast { .. } => CollectiveAlgorithm::Tree { radix: 2 },
-            CollectiveOperation::Reduce { .. } | CollectiveOperation::AllReduce { .. } => {
-                CollectiveAlgorithm::OrderedTree
-            }
+            _ => CollectiveAlgorithm::OrderedTree,
         }
     }
 }

@@ -42,11 +42,13 @@ impl CommunicatorInner {
         Ok(match collective {
             CollectiveOperation::Broadcast { root } => CollectiveOperation::Broadcast { root: host_of(root)? },
             CollectiveOperation::Reduce { root, kind } => CollectiveOperation::Reduce { root: host_of(root)?, kind },
+            CollectiveOperation::Gather { root } => CollectiveOperation::Gather { root: host_of(root)? },
+            CollectiveOperation::Scatter { root } => CollectiveOperation::Scatter { root: host_of(root)? },
             other => other,
         })
     }
 
-    fn choose(&self, collective: CollectiveOperation, bytes: usize) -> MethodChoice {
+    pub(super) fn choose(&self, collective: CollectiveOperation, bytes: usize) -> MethodChoice {
         let (aggregation, preferences, measured) = {
             let selection = self.selection();
             (selection.aggregation, selection.preferences, selection.measured)
@@ -97,6 +99,7 @@ impl CommunicatorInner {
             CollectiveOperation::Broadcast { root } => TeamCall::Broadcast { root: local(root)? },
             CollectiveOperation::Reduce { root, kind } => TeamCall::Reduce { root: local(root)?, kind },
             CollectiveOperation::AllReduce { kind } => TeamCall::AllReduce { kind },
+            other => return Err(not_whole(other)),
         })
     }
 
@@ -130,11 +133,17 @@ impl CommunicatorInner {
                 let is_here = host == this_host;
                 (within(TeamCall::Broadcast { root: local }).filter(|_| is_here), shares && !is_here)
             }
+            other => return Err(not_whole(other)),
         };
         let role = if self.is_leader() { HostRole::Leader } else { HostRole::Follower };
         let method = self.choose(inter_host, bytes).method;
         let (context, local_rank) = (self.context, self.layout.local_rank);
-        let streamed = u32::try_from(bytes).ok().and_then(|bytes| method.streamed(bytes));
+        let streamed = u32::try_from(bytes).ok().and_then(|bytes| method.streamed(&inter_host, bytes));
         Ok(CollectiveRoute { up, inter_host: (inter_host, method), streamed, down, role, context, local_rank })
     }
+}
+
+/// Operations on blocks have a route of their own (`block_execution`).
+fn not_whole(collective: CollectiveOperation) -> Error {
+    Error::internal(format!("{collective} does not move whole vectors"))
 }

@@ -13,23 +13,23 @@ pub(super) struct DisseminationBarrier {
 
 impl DisseminationBarrier {
     /// The distance of the `index`-th peer in a round; below the size, so that no rank is its own peer.
-    fn distance(&self, at: &RankContext, round: u32, index: u32) -> Option<u32> {
+    fn distance(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<u32> {
         let distance = self.radix.pow(round) * (index + 1);
         (index + 1 < self.radix && distance < at.size).then_some(distance)
     }
 }
 
 impl RoundPattern for DisseminationBarrier {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         rounds_to_merge(at.size, self.radix)
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         let distance = self.distance(at, round, index)?;
         Some(SendStep { to: Rank(at.after(distance)), part: VectorRange::NOTHING })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         let distance = self.distance(at, round, index)?;
         Some(ReceiveStep { from: Rank(at.before(distance)), part: VectorRange::NOTHING, apply: CombineMode::Replace })
     }

@@ -1,8 +1,8 @@
-//! K-nomial trees, binomial for radix two: reduce to a root, broadcast and scatter from one.
+//! K-nomial trees, binomial for radix two: reduce and gather to a root, broadcast and scatter from one.
 //!
 //! Ranks form groups of `radix^level` contiguous ranks. The leader of a group is the root if it is a member,
 //! otherwise the first rank. So any rank can be the root without renumbering: operands keep the rank order, the bits
-//! of a result do not depend on the root (P-56), and the blocks of a group in a scatter are one range.
+//! of a result do not depend on the root (P-56), and the blocks of a group in a gather or scatter are one range.
 
 use units::Rank;
 
@@ -12,12 +12,14 @@ use super::step::{CombineMode, RankContext, ReceiveStep, RoundPattern, SendStep,
 /// The shape of the tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnomialTree {
-    pub(super) root: u32,
-    pub(super) radix: u32,
+    root: u32,
+    radix: u32,
 }
 
 /// Folds towards the root.
 pub(super) struct KnomialReduce(pub(super) KnomialTree);
+/// Sends each rank's block to the root.
+pub(super) struct KnomialGather(pub(super) KnomialTree);
 /// Copies from the root.
 pub(super) struct KnomialBroadcast(pub(super) KnomialTree);
 /// Sends each rank its own block from the root.
@@ -44,6 +46,11 @@ struct Merge {
 }
 
 impl KnomialTree {
+    /// A tree towards a root; any rank will do without one.
+    pub(super) fn new(root: Option<Rank>, radix: u32) -> Self {
+        Self { root: root.unwrap_or_default().0, radix }
+    }
+
     fn levels(&self, size: u32) -> u32 {
         rounds_to_merge(size, self.radix)
     }
@@ -84,72 +91,104 @@ impl Merge {
     }
 
     /// The blocks of a group's ranks.
-    fn blocks_of(&self, first: u32, at: &RankContext) -> VectorRange {
+    fn blocks_of(&self, first: u32, at: &RankContext<'_>) -> VectorRange {
         at.blocks(first, (first + self.span).min(at.size), at.size)
     }
 
-    fn blocks_of_mine(&self, at: &RankContext) -> VectorRange {
+    fn blocks_of_mine(&self, at: &RankContext<'_>) -> VectorRange {
         self.blocks_of(self.first + self.mine * self.span, at)
     }
 }
 
 impl RoundPattern for KnomialReduce {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         self.0.levels(at.size)
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         match self.0.merge(at.rank, round).role(at.rank) {
             MergeRole::Subleader(above) if index == 0 => Some(SendStep { to: Rank(above), part: at.whole() }),
             _ => None,
         }
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         let merge = self.0.merge(at.rank, round);
         let MergeRole::Leader = merge.role(at.rank) else { return None };
         let from = merge.leader_of(merge.other(index, at.size)?);
         Some(ReceiveStep { from: Rank(from), part: at.whole(), apply: CombineMode::by_rank(from, at.rank) })
     }
 
-    /// A rank that has sent its vector is done.
-    fn next(&self, at: &RankContext, round: u32) -> u32 {
-        match self.0.merge(at.rank, round).role(at.rank) {
-            MergeRole::Idle => self.rounds(at),
-            MergeRole::Leader | MergeRole::Subleader(_) => round,
+    fn next(&self, at: &RankContext<'_>, round: u32) -> u32 {
+        next_merge(&self.0, at, round)
+    }
+}
+
+/// A rank that has sent its vector is done.
+fn next_merge(tree: &KnomialTree, at: &RankContext<'_>, round: u32) -> u32 {
+    match tree.merge(at.rank, round).role(at.rank) {
+        MergeRole::Idle => tree.levels(at.size),
+        MergeRole::Leader | MergeRole::Subleader(_) => round,
+    }
+}
+
+impl RoundPattern for KnomialGather {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
+        self.0.levels(at.size)
+    }
+
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
+        let merge = self.0.merge(at.rank, round);
+        match merge.role(at.rank) {
+            MergeRole::Subleader(above) if index == 0 => {
+                Some(SendStep { to: Rank(above), part: merge.blocks_of_mine(at) })
+            }
+            _ => None,
         }
+    }
+
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
+        let merge = self.0.merge(at.rank, round);
+        let MergeRole::Leader = merge.role(at.rank) else { return None };
+        let group = merge.other(index, at.size)?;
+        let (from, part) = (Rank(merge.leader_of(group)), merge.blocks_of(group, at));
+        Some(ReceiveStep { from, part, apply: CombineMode::Replace })
+    }
+
+    fn next(&self, at: &RankContext<'_>, round: u32) -> u32 {
+        next_merge(&self.0, at, round)
     }
 }
 
 /// The first round, from this one on, in which a rank receives or sends.
-fn next_split(tree: &KnomialTree, at: &RankContext, round: u32) -> u32 {
+fn next_split(tree: &KnomialTree, at: &RankContext<'_>, round: u32) -> u32 {
     let levels = tree.levels(at.size);
     let is_idle = |level: u32| matches!(tree.merge(at.rank, level).role(at.rank), MergeRole::Idle);
     (round..levels).find(|round| !is_idle(levels - 1 - round)).unwrap_or(levels)
 }
 
 /// The merges of a reduce in reverse: the first round splits the largest group.
-fn split(tree: &KnomialTree, at: &RankContext, round: u32) -> Merge {
+fn split(tree: &KnomialTree, at: &RankContext<'_>, round: u32) -> Merge {
     tree.merge(at.rank, tree.levels(at.size) - 1 - round)
 }
 
 impl RoundPattern for KnomialBroadcast {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         self.0.levels(at.size)
     }
 
-    fn next(&self, at: &RankContext, round: u32) -> u32 {
+    fn next(&self, at: &RankContext<'_>, round: u32) -> u32 {
         next_split(&self.0, at, round)
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         let split = split(&self.0, at, round);
         let MergeRole::Leader = split.role(at.rank) else { return None };
         let to = split.leader_of(split.other(index, at.size)?);
         Some(SendStep { to: Rank(to), part: at.whole() })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         match split(&self.0, at, round).role(at.rank) {
             MergeRole::Subleader(above) if index == 0 => {
                 Some(ReceiveStep { from: Rank(above), part: at.whole(), apply: CombineMode::Replace })
@@ -160,22 +199,22 @@ impl RoundPattern for KnomialBroadcast {
 }
 
 impl RoundPattern for KnomialScatter {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         self.0.levels(at.size)
     }
 
-    fn next(&self, at: &RankContext, round: u32) -> u32 {
+    fn next(&self, at: &RankContext<'_>, round: u32) -> u32 {
         next_split(&self.0, at, round)
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         let split = split(&self.0, at, round);
         let MergeRole::Leader = split.role(at.rank) else { return None };
         let group = split.other(index, at.size)?;
         Some(SendStep { to: Rank(split.leader_of(group)), part: split.blocks_of(group, at) })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         let split = split(&self.0, at, round);
         match split.role(at.rank) {
             MergeRole::Subleader(above) if index == 0 => {

@@ -4,18 +4,23 @@
 //! [`CollectiveSchedule`] says what a rank sends and receives in each round; it is computed on demand and never
 //! stored. A [`ScheduleExecutor`] runs it for one operation. A [`FoldOrder`] prescribes the order of operands, to
 //! reproduce the bits of a broken aggregation tree. [`choose_method`] picks an algorithm and says why. [`quadrics`]
-//! has barriers and broadcasts that use a multicast. Rules: docs/protocol.md P-55 to P-58; claims SH-3 and SH-4.
+//! has barriers and broadcasts that use a multicast. Rules: docs/protocol.md P-55 to P-58, P-101; claims SH-3 and SH-4.
 //!
-//! Reading order: `step` defines a round; `recursive_exchange`, `rabenseifner`, `ring`, `chain`, `knomial`, `dissemination`
-//! and `ordered` are patterns of rounds; `algorithm` combines them; `schedule` gives one rank's view;
-//! `schedule_executor` runs it, `streamed_schedule` runs it for long vectors.
+//! Reading order: `step` defines a round, `block_layout` how a vector is divided among ranks; `recursive_exchange`, `rabenseifner`,
+//! `ring`, `chain`, `knomial`, `dissemination`, `ordered`, `block_exchange`, `direct` and `prefix` are patterns of rounds; `algorithm`
+//! combines them; `schedule` gives one rank's view; `schedule_executor` runs it, `streamed_schedule` runs it for long vectors.
 
 mod algorithm;
+mod block_exchange;
+mod block_layout;
 mod chain;
+mod collective_operation;
+mod direct;
 mod dissemination;
 mod fold_order;
 mod knomial;
 mod ordered;
+mod prefix;
 pub mod quadrics;
 mod rabenseifner;
 mod recursive_exchange;
@@ -30,7 +35,9 @@ mod streamed_schedule;
 mod tests;
 mod work_vector;
 
-pub use algorithm::{CollectiveAlgorithm, CollectiveOperation};
+pub use algorithm::CollectiveAlgorithm;
+pub use block_layout::{BlockLayout, BlockLayoutError};
+pub use collective_operation::{CollectiveOperation, ScanExtent, ScheduledCollective};
 pub use fold_order::{FoldOrder, FoldOrderError, FoldTreeNode};
 pub use schedule::{CollectiveSchedule, MAX_RADIX, ScheduleError};
 pub use schedule_executor::{ScheduleAction, ScheduleExecutor, ScheduleExecutorCounters, ScheduleFailure};

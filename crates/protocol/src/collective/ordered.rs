@@ -23,16 +23,16 @@ pub(super) struct SendToRoot {
 }
 
 impl RoundPattern for OrderedTreeReduce<'_> {
-    fn rounds(&self, _: &RankContext) -> u32 {
+    fn rounds(&self, _: &RankContext<'_>) -> u32 {
         self.0.rounds()
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         let parent = self.0.parent_of(Rank(at.rank))?;
         (index == 0 && round == self.0.round_of(at.rank)).then(|| SendStep { to: parent, part: at.whole() })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         let from = self.0.operand_from(at.rank, round)?;
         (index == 0 && round == self.0.round_of(from)).then(|| ReceiveStep {
             from: Rank(from),
@@ -41,7 +41,7 @@ impl RoundPattern for OrderedTreeReduce<'_> {
         })
     }
 
-    fn next(&self, at: &RankContext, round: u32) -> u32 {
+    fn next(&self, at: &RankContext<'_>, round: u32) -> u32 {
         let to_receive = self.0.operand_from(at.rank, round).map(|operand| self.0.round_of(operand));
         let to_send = self.0.parent_of(Rank(at.rank)).map(|_| self.0.round_of(at.rank));
         let to_send = to_send.filter(|to_send| *to_send >= round);
@@ -50,16 +50,16 @@ impl RoundPattern for OrderedTreeReduce<'_> {
 }
 
 impl RoundPattern for BlockAllToAll {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         at.size - 1
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         let to = at.after(round + 1);
         (index == 0).then(|| SendStep { to: Rank(to), part: at.block(to) })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         (index == 0).then(|| ReceiveStep {
             from: Rank(at.before(round + 1)),
             part: at.block(at.rank),
@@ -67,21 +67,21 @@ impl RoundPattern for BlockAllToAll {
         })
     }
 
-    fn round_end(&self, at: &RankContext, round: u32) -> RoundEnd {
+    fn round_end(&self, at: &RankContext<'_>, round: u32) -> RoundEnd {
         if round + 1 == self.rounds(at) { RoundEnd::FoldKept(at.block(at.rank)) } else { RoundEnd::Nothing }
     }
 }
 
 impl RoundPattern for SendToRoot {
-    fn rounds(&self, _: &RankContext) -> u32 {
+    fn rounds(&self, _: &RankContext<'_>) -> u32 {
         (self.from != self.to).into()
     }
 
-    fn send(&self, at: &RankContext, _: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, _: u32, index: u32) -> Option<SendStep> {
         (index == 0 && at.rank == self.from).then(|| SendStep { to: Rank(self.to), part: at.whole() })
     }
 
-    fn receive(&self, at: &RankContext, _: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, _: u32, index: u32) -> Option<ReceiveStep> {
         (index == 0 && at.rank == self.to).then(|| ReceiveStep {
             from: Rank(self.from),
             part: at.whole(),

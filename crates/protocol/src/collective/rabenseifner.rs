@@ -27,7 +27,7 @@ struct HalvingPair {
 }
 
 /// The pair that splits at `depth`: the two numbers differ in that bit.
-fn pair(at: &RankContext, depth: u32) -> Option<HalvingPair> {
+fn pair(at: &RankContext<'_>, depth: u32) -> Option<HalvingPair> {
     let participants = at.participants;
     let me = participant(at.rank, at.size, participants)?;
     let peer = me ^ (1 << depth);
@@ -48,21 +48,21 @@ fn window(index: u32, splits: u32, participants: u32) -> (u32, u32) {
     (start, start + length)
 }
 
-fn splits(at: &RankContext) -> u32 {
+fn splits(at: &RankContext<'_>) -> u32 {
     at.participants.ilog2()
 }
 
 impl RoundPattern for HalvingReduceScatter {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         splits(at)
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         let pair = pair(at, round).filter(|_| index == 0)?;
         Some(SendStep { to: Rank(pair.peer), part: pair.theirs })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         let pair = pair(at, round).filter(|_| index == 0)?;
         let apply = CombineMode::by_rank(pair.peer, at.rank);
         Some(ReceiveStep { from: Rank(pair.peer), part: pair.mine, apply })
@@ -70,16 +70,16 @@ impl RoundPattern for HalvingReduceScatter {
 }
 
 impl RoundPattern for DoublingAllgather {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         splits(at)
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         let pair = pair(at, splits(at) - 1 - round).filter(|_| index == 0)?;
         Some(SendStep { to: Rank(pair.peer), part: pair.mine })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         let pair = pair(at, splits(at) - 1 - round).filter(|_| index == 0)?;
         Some(ReceiveStep { from: Rank(pair.peer), part: pair.theirs, apply: CombineMode::Replace })
     }

@@ -40,7 +40,7 @@ pub(super) const fn rank_of(participant: u32, size: u32, participants: u32) -> u
 }
 
 /// The neighbour of a rank before the first and after the last exchange.
-enum Pairing {
+pub(super) enum Pairing {
     /// This rank participates, and the neighbour joins it.
     JoinedBy(u32),
     /// This rank does not participate, and joins the neighbour.
@@ -48,7 +48,7 @@ enum Pairing {
     Single,
 }
 
-fn pairing(at: &RankContext) -> Pairing {
+pub(super) fn pairing(at: &RankContext<'_>) -> Pairing {
     if at.rank >= 2 * (at.size - at.participants) {
         Pairing::Single
     } else if at.rank.is_multiple_of(2) {
@@ -62,18 +62,18 @@ fn pairing(at: &RankContext) -> Pairing {
 pub(super) struct NonPowerPrePhase;
 
 impl RoundPattern for NonPowerPrePhase {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         (at.size > at.participants).into()
     }
 
-    fn send(&self, at: &RankContext, _: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, _: u32, index: u32) -> Option<SendStep> {
         match pairing(at) {
             Pairing::Joins(to) if index == 0 => Some(SendStep { to: Rank(to), part: at.whole() }),
             _ => None,
         }
     }
 
-    fn receive(&self, at: &RankContext, _: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, _: u32, index: u32) -> Option<ReceiveStep> {
         match pairing(at) {
             Pairing::JoinedBy(from) if index == 0 => {
                 Some(ReceiveStep { from: Rank(from), part: at.whole(), apply: CombineMode::by_rank(from, at.rank) })
@@ -87,18 +87,18 @@ impl RoundPattern for NonPowerPrePhase {
 pub(super) struct NonPowerPostPhase;
 
 impl RoundPattern for NonPowerPostPhase {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         (at.size > at.participants).into()
     }
 
-    fn send(&self, at: &RankContext, _: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, _: u32, index: u32) -> Option<SendStep> {
         match pairing(at) {
             Pairing::JoinedBy(to) if index == 0 => Some(SendStep { to: Rank(to), part: at.whole() }),
             _ => None,
         }
     }
 
-    fn receive(&self, at: &RankContext, _: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, _: u32, index: u32) -> Option<ReceiveStep> {
         match pairing(at) {
             Pairing::Joins(from) if index == 0 => {
                 Some(ReceiveStep { from: Rank(from), part: at.whole(), apply: CombineMode::Replace })
@@ -124,7 +124,7 @@ struct ExchangeGroup {
 }
 
 impl RecursiveExchange {
-    fn group(&self, at: &RankContext, round: u32) -> Option<ExchangeGroup> {
+    fn group(&self, at: &RankContext<'_>, round: u32) -> Option<ExchangeGroup> {
         let participants = at.participants;
         let me = participant(at.rank, at.size, participants)?;
         let stride = self.radix.pow(round);
@@ -141,18 +141,18 @@ impl ExchangeGroup {
 }
 
 impl RoundPattern for RecursiveExchange {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         rounds_to_merge(at.participants, self.radix)
     }
 
     /// Each rank starts with its successor, so that not all send to the first rank of the group at once.
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         let group = self.group(at, round)?;
         let position = (group.my_position + 1 + index) % group.members;
         (index + 1 < group.members).then(|| SendStep { to: Rank(group.rank_at(position, at.size)), part: at.whole() })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         let group = self.group(at, round)?;
         let position = if index < group.my_position { index } else { index + 1 };
         (position < group.members).then(|| {

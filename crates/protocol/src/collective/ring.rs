@@ -14,21 +14,16 @@ pub(super) struct RingReduceScatter;
 /// The allgather: each rank starts with its own block complete.
 pub(super) struct RingAllgather;
 
-/// Each rank sends its own block to the root.
-pub(super) struct GatherToRoot {
-    pub(super) root: u32,
-}
-
 impl RoundPattern for RingReduceScatter {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         at.size - 1
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         (index == 0).then(|| SendStep { to: Rank(at.after(1)), part: at.block(at.before(round + 1)) })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         let from = at.before(1);
         (index == 0).then(|| ReceiveStep {
             from: Rank(from),
@@ -39,54 +34,19 @@ impl RoundPattern for RingReduceScatter {
 }
 
 impl RoundPattern for RingAllgather {
-    fn rounds(&self, at: &RankContext) -> u32 {
+    fn rounds(&self, at: &RankContext<'_>) -> u32 {
         at.size - 1
     }
 
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep> {
         (index == 0).then(|| SendStep { to: Rank(at.after(1)), part: at.block(at.before(round)) })
     }
 
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep> {
         (index == 0).then(|| ReceiveStep {
             from: Rank(at.before(1)),
             part: at.block(at.before(round + 1)),
             apply: CombineMode::Replace,
         })
-    }
-}
-
-impl GatherToRoot {
-    /// The round in which a rank sends; out of range for the root.
-    fn turn(&self, at: &RankContext) -> u32 {
-        (at.rank + at.size - self.root + at.size - 1) % at.size
-    }
-}
-
-impl RoundPattern for GatherToRoot {
-    fn rounds(&self, at: &RankContext) -> u32 {
-        at.size - 1
-    }
-
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep> {
-        (index == 0 && at.rank != self.root && round == self.turn(at))
-            .then(|| SendStep { to: Rank(self.root), part: at.block(at.rank) })
-    }
-
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep> {
-        let from = at.after(round + 1);
-        (index == 0 && at.rank == self.root).then(|| ReceiveStep {
-            from: Rank(from),
-            part: at.block(from),
-            apply: CombineMode::Replace,
-        })
-    }
-
-    fn next(&self, at: &RankContext, round: u32) -> u32 {
-        match self.turn(at) {
-            _ if at.rank == self.root => round,
-            turn if round <= turn => turn,
-            _ => self.rounds(at),
-        }
     }
 }

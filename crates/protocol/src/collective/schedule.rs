@@ -6,16 +6,22 @@ use std::sync::Arc;
 use reduce::ReductionKind;
 use units::Rank;
 
-use super::algorithm::{CollectiveAlgorithm, CollectiveOperation, MAX_PHASES, phases};
+use super::algorithm::{CollectiveAlgorithm, MAX_PHASES, phases};
+use super::block_layout::BlockLayout;
+use super::collective_operation::{CollectiveOperation, ScanExtent, ScheduledCollective};
+use super::direct::PAIRS_PER_ROUND;
 use super::fold_order::FoldOrder;
 use super::recursive_exchange::participants;
-use super::step::{MAX_RANKS, RankContext, ReceiveStep, RoundEnd, RoundPattern, SendStep};
+use super::step::{MAX_RANKS, RankContext, ReceiveStep, RoundEnd, RoundPattern, SendStep, VectorRange};
 
 /// The largest radix: a rank keeps up to this many messages of one round.
 pub const MAX_RADIX: u16 = 64;
 
 // Patterns multiply spans by the radix until they exceed the number of ranks.
 const _: () = assert!((MAX_RANKS as u64) * (MAX_RADIX as u64) <= u32::MAX as u64);
+
+// A rank keeps no more messages of a round of an alltoall than of any other.
+const _: () = assert!(PAIRS_PER_ROUND <= MAX_RADIX as u32);
 
 /// What one rank sends and receives in each round of one collective (P-55).
 #[derive(Clone, Debug)]
@@ -30,6 +36,7 @@ pub struct CollectiveSchedule {
     participants: u32,
     ends: [u32; MAX_PHASES],
     order: Option<Arc<FoldOrder>>,
+    blocks: Option<Arc<BlockLayout>>,
     /// Cached for the same reason.
     fingerprint: u32,
 }
@@ -49,7 +56,48 @@ impl CollectiveSchedule {
         if algorithm.is_ordered() {
             return Err(ScheduleError::NoOrder(algorithm));
         }
-        Self::checked(algorithm, collective, rank, size, bytes, None)
+        if collective.has_blocks() {
+            return Err(ScheduleError::NoBlocks(collective));
+        }
+        Self::checked(algorithm, collective, rank, (size, bytes), ScheduleShape::Plain)
+    }
+
+    /// As [`CollectiveSchedule::new`], for a collective that divides the vector into one block per rank. The layout determines the number
+    /// of ranks and the length of the vector (P-101).
+    ///
+    /// # Errors
+    /// As [`CollectiveSchedule::new`], and if the collective has no blocks.
+    pub fn in_blocks(
+        algorithm: CollectiveAlgorithm,
+        collective: CollectiveOperation,
+        rank: Rank,
+        blocks: Arc<BlockLayout>,
+    ) -> Result<Self, ScheduleError> {
+        if !collective.has_blocks() {
+            return Err(ScheduleError::IgnoresBlocks(collective));
+        }
+        let extent = (blocks.size(), blocks.bytes());
+        Self::checked(algorithm, collective, rank, extent, ScheduleShape::Blocks(blocks))
+    }
+
+    /// As [`CollectiveSchedule::new`] or [`CollectiveSchedule::in_blocks`], whichever the collective needs.
+    ///
+    /// # Errors
+    /// As these; also if the layout is for another number of ranks, or another length.
+    pub fn of(
+        algorithm: CollectiveAlgorithm,
+        collective: &ScheduledCollective,
+        rank: Rank,
+        size: u32,
+        bytes: u32,
+    ) -> Result<Self, ScheduleError> {
+        let operation = collective.operation;
+        match &collective.blocks {
+            None => Self::new(algorithm, operation, rank, size, bytes),
+            Some(blocks) if blocks.size() != size => Err(ScheduleError::Size(blocks.size())),
+            Some(blocks) if blocks.bytes() != bytes => Err(ScheduleError::Length { collective: operation, bytes }),
+            Some(blocks) => Self::in_blocks(algorithm, operation, rank, blocks.clone()),
+        }
     }
 
     /// As [`CollectiveSchedule::new`], for an algorithm with a prescribed order. The order determines the number of
@@ -68,16 +116,15 @@ impl CollectiveSchedule {
             return Err(ScheduleError::IgnoresOrder(algorithm));
         }
         let size = order.size();
-        Self::checked(algorithm, collective, rank, size, bytes, Some(order))
+        Self::checked(algorithm, collective, rank, (size, bytes), ScheduleShape::Ordered(order))
     }
 
     fn checked(
         algorithm: CollectiveAlgorithm,
         collective: CollectiveOperation,
         rank: Rank,
-        size: u32,
-        bytes: u32,
-        order: Option<Arc<FoldOrder>>,
+        (size, bytes): (u32, u32),
+        shape: ScheduleShape,
     ) -> Result<Self, ScheduleError> {
         if size == 0 || size > MAX_RANKS {
             return Err(ScheduleError::Size(size));
@@ -92,8 +139,9 @@ impl CollectiveSchedule {
         if let Some(rank) = ranks.into_iter().flatten().find(|rank| rank.0 >= size) {
             return Err(ScheduleError::UnknownRank(rank));
         }
-        let is_whole = match collective {
-            CollectiveOperation::Barrier => bytes == 0,
+        let is_whole = match (&collective, &shape) {
+            (CollectiveOperation::Barrier, _) => bytes == 0,
+            (_, ScheduleShape::Blocks(blocks)) => blocks.has_whole(element_size(&collective)),
             _ => bytes.is_multiple_of(element_size(&collective)),
         };
         if !is_whole {
@@ -102,8 +150,14 @@ impl CollectiveSchedule {
         let participants = participants(size, algorithm.radix().into());
         let ends = [0; MAX_PHASES];
         let fingerprint = 0;
+        let (order, blocks) = match shape {
+            ScheduleShape::Plain => (None, None),
+            ScheduleShape::Ordered(order) => (Some(order), None),
+            ScheduleShape::Blocks(blocks) => (None, Some(blocks)),
+        };
+        let rank = rank.0;
         let mut schedule =
-            Self { algorithm, collective, rank: rank.0, size, bytes, participants, ends, order, fingerprint };
+            Self { algorithm, collective, rank, size, bytes, participants, ends, order, blocks, fingerprint };
         schedule.ends = schedule.count_rounds();
         schedule.fingerprint = schedule.digest();
         Ok(schedule)
@@ -168,12 +222,18 @@ impl CollectiveSchedule {
         self.receives(round).find(|receive| receive.from == from)
     }
 
-    /// True if the rank has the result at the end. The vectors of other ranks hold no usable data.
-    pub fn has_result(&self) -> bool {
-        match self.collective {
-            CollectiveOperation::Reduce { root, .. } => root.0 == self.rank,
+    /// The range of the vector that is the rank's result at the end; the rest holds no usable data.
+    pub fn result_range(&self) -> VectorRange {
+        let at = self.context();
+        let has_result = match self.collective {
+            CollectiveOperation::Reduce { root, .. } | CollectiveOperation::Gather { root } => root.0 == self.rank,
+            CollectiveOperation::Scan { extent: ScanExtent::Exclusive, .. } => self.rank > 0,
+            CollectiveOperation::ReduceScatter { .. } | CollectiveOperation::Scatter { .. } => {
+                return at.block(self.rank);
+            }
             _ => true,
-        }
+        };
+        if has_result { at.whole() } else { VectorRange::NOTHING }
     }
 
     /// A digest of everything on which the ranks of an operation must agree, for message headers. Ranks that call
@@ -188,6 +248,13 @@ impl CollectiveSchedule {
             CollectiveOperation::Broadcast { root } => (1, root),
             CollectiveOperation::Reduce { root, .. } => (2, root),
             CollectiveOperation::AllReduce { .. } => (3, Rank(0)),
+            CollectiveOperation::ReduceScatter { .. } => (4, Rank(0)),
+            CollectiveOperation::Scan { extent: ScanExtent::Inclusive, .. } => (5, Rank(0)),
+            CollectiveOperation::Scan { extent: ScanExtent::Exclusive, .. } => (6, Rank(0)),
+            CollectiveOperation::AllGather => (7, Rank(0)),
+            CollectiveOperation::Gather { root } => (8, root),
+            CollectiveOperation::Scatter { root } => (9, root),
+            CollectiveOperation::AllToAll => (10, Rank(0)),
         };
         let kind = self.kind().map_or([0, 0], |kind| [kind.element().code(), kind.operator().code()]);
         let algorithm = match self.algorithm {
@@ -201,15 +268,19 @@ impl CollectiveSchedule {
             CollectiveAlgorithm::OrderedTree => 7,
             CollectiveAlgorithm::OrderedBlocks => 8,
             CollectiveAlgorithm::Chain => 9,
+            CollectiveAlgorithm::RecursiveHalving => 10,
+            CollectiveAlgorithm::Direct => 11,
         };
         let order = self.order.as_ref().map_or(0, |order| order.digest());
+        // The layout covers the length, which differs between the ranks of an alltoall.
+        let length = self.blocks.as_ref().map_or(self.bytes, |blocks| blocks.digest());
         checksum::crc32c(&[
             &[code, algorithm],
             &kind,
             &self.algorithm.radix().to_le_bytes(),
             &root.0.to_le_bytes(),
             &self.size.to_le_bytes(),
-            &self.bytes.to_le_bytes(),
+            &length.to_le_bytes(),
             &order.to_le_bytes(),
         ])
     }
@@ -234,9 +305,16 @@ impl CollectiveSchedule {
         self.in_phase(round, |pattern, at, round| pattern.round_end(at, round)).unwrap_or(RoundEnd::Nothing)
     }
 
-    fn context(&self) -> RankContext {
+    fn context(&self) -> RankContext<'_> {
         let element = element_size(&self.collective);
-        RankContext { rank: self.rank, size: self.size, bytes: self.bytes, element, participants: self.participants }
+        RankContext {
+            rank: self.rank,
+            size: self.size,
+            bytes: self.bytes,
+            element,
+            participants: self.participants,
+            layout: self.blocks.as_deref(),
+        }
     }
 
     fn count_rounds(&self) -> [u32; MAX_PHASES] {
@@ -249,12 +327,19 @@ impl CollectiveSchedule {
     }
 
     /// Calls the phase of a round, with the round counted from the start of the phase.
-    fn in_phase<T>(&self, round: u32, ask: impl FnOnce(&dyn RoundPattern, &RankContext, u32) -> T) -> Option<T> {
+    fn in_phase<T>(&self, round: u32, ask: impl FnOnce(&dyn RoundPattern, &RankContext<'_>, u32) -> T) -> Option<T> {
         let index = self.ends.iter().position(|end| round < *end)?;
         let begin = if index == 0 { 0 } else { self.ends[index - 1] };
         let phases = phases(self.algorithm, &self.collective, self.order());
         phases[index].pattern().map(|pattern| ask(pattern, &self.context(), round - begin))
     }
+}
+
+/// What a schedule needs beside rank, size and length.
+enum ScheduleShape {
+    Plain,
+    Ordered(Arc<FoldOrder>),
+    Blocks(Arc<BlockLayout>),
 }
 
 /// The size of an element, which no block boundary may split.
@@ -289,6 +374,10 @@ pub enum ScheduleError {
     NoOrder(CollectiveAlgorithm),
     /// A prescribed order was given and the algorithm does not use it.
     IgnoresOrder(CollectiveAlgorithm),
+    /// The collective divides the vector into blocks and no layout was given.
+    NoBlocks(CollectiveOperation),
+    /// A layout of blocks was given and the collective has none.
+    IgnoresBlocks(CollectiveOperation),
     /// The contribution and the schedule's vector differ in length.
     Contribution {
         /// Length of the schedule's vector in bytes.
@@ -310,6 +399,8 @@ impl fmt::Display for ScheduleError {
             }
             Self::NoOrder(algorithm) => write!(f, "{algorithm} needs a prescribed order"),
             Self::IgnoresOrder(algorithm) => write!(f, "{algorithm} does not use a prescribed order"),
+            Self::NoBlocks(collective) => write!(f, "{collective} needs a layout of blocks"),
+            Self::IgnoresBlocks(collective) => write!(f, "{collective} does not use a layout of blocks"),
             Self::Contribution { schedule, contribution } => {
                 write!(f, "contribution of {contribution} bytes, expected {schedule} bytes")
             }

@@ -30,7 +30,7 @@ pub enum ScheduleAction {
     },
     /// The operation is complete at this rank.
     Complete {
-        /// The result; empty for a barrier, and at every rank but the root of a reduce.
+        /// The rank's result ([`CollectiveSchedule::result_range`] of the vector); empty if it has none.
         result: Payload,
     },
     /// The operation has failed at this rank for good. The driver must tell the other ranks, which then call
@@ -121,7 +121,7 @@ pub struct ScheduleExecutor {
 }
 
 impl ScheduleExecutor {
-    /// An executor that has not started. Ranks without a contribution (in a barrier, or a broadcast from another
+    /// An executor that has not started. Ranks without a contribution (in a barrier, or a broadcast or scatter from another
     /// rank) pass [`Payload::SizeOnly`] of the schedule's length.
     ///
     /// # Errors
@@ -237,7 +237,9 @@ impl ScheduleExecutor {
             }
             self.enter(self.round + 1, out);
         }
-        let result = if self.schedule.has_result() { self.vector.take() } else { Payload::EMPTY };
+        let range = self.schedule.result_range();
+        let is_whole = range.len() == self.schedule.bytes();
+        let result = if is_whole { self.vector.take() } else { self.vector.part(range) };
         self.finish(ScheduleAction::Complete { result }, out);
     }
 

@@ -5,6 +5,8 @@
 
 use units::Rank;
 
+use super::block_layout::BlockLayout;
+
 /// The largest group.
 pub const MAX_RANKS: u32 = 1 << 24;
 
@@ -86,7 +88,7 @@ pub(super) enum RoundEnd {
 
 /// A rank's position in a collective.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RankContext {
+pub(super) struct RankContext<'a> {
     pub(super) rank: u32,
     pub(super) size: u32,
     pub(super) bytes: u32,
@@ -95,24 +97,31 @@ pub(super) struct RankContext {
     /// How many ranks take part in recursive exchanges; each other rank joins one of them. Stored because every
     /// message needs it.
     pub(super) participants: u32,
+    /// The blocks of the ranks; none if the vector is split evenly.
+    pub(super) layout: Option<&'a BlockLayout>,
 }
 
-impl RankContext {
+impl RankContext<'_> {
     pub(super) const fn whole(&self) -> VectorRange {
         VectorRange { start: 0, end: self.bytes }
     }
 
-    /// The blocks from `first` to `end` (exclusive), if the vector is split into `count` nearly equal blocks.
-    pub(super) const fn blocks(&self, first: u32, end: u32, count: u32) -> VectorRange {
+    /// The blocks from `first` to `end` (exclusive), if the vector is split into `count` blocks: nearly equal ones, or one per rank by
+    /// the layout.
+    pub(super) fn blocks(&self, first: u32, end: u32, count: u32) -> VectorRange {
         VectorRange { start: self.boundary(first, count), end: self.boundary(end, count) }
     }
 
     /// One block, if the vector is split into one per rank.
-    pub(super) const fn block(&self, index: u32) -> VectorRange {
+    pub(super) fn block(&self, index: u32) -> VectorRange {
         self.blocks(index, index + 1, self.size)
     }
 
-    const fn boundary(&self, index: u32, count: u32) -> u32 {
+    fn boundary(&self, index: u32, count: u32) -> u32 {
+        if let Some(layout) = self.layout {
+            assert_eq!(count, self.size, "a layout has one block per rank");
+            return layout.boundary(index);
+        }
         let elements = (self.bytes / self.element) as u64;
         (elements * index as u64 / count as u64) as u32 * self.element
     }
@@ -130,21 +139,21 @@ impl RankContext {
 
 /// The steps of each rank in each round. Both ends of a message derive the same steps (P-55).
 pub(super) trait RoundPattern {
-    fn rounds(&self, at: &RankContext) -> u32;
+    fn rounds(&self, at: &RankContext<'_>) -> u32;
 
     /// The `index`-th message to send on entering a round; none after the first `None`.
-    fn send(&self, at: &RankContext, round: u32, index: u32) -> Option<SendStep>;
+    fn send(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<SendStep>;
 
     /// The `index`-th message to receive in a round, in fold order; none after the first `None`.
-    fn receive(&self, at: &RankContext, round: u32, index: u32) -> Option<ReceiveStep>;
+    fn receive(&self, at: &RankContext<'_>, round: u32, index: u32) -> Option<ReceiveStep>;
 
     /// The first round, from this one on, that may have steps for this rank. Long patterns in which most ranks are
     /// idle override this.
-    fn next(&self, _at: &RankContext, round: u32) -> u32 {
+    fn next(&self, _at: &RankContext<'_>, round: u32) -> u32 {
         round
     }
 
-    fn round_end(&self, _at: &RankContext, _round: u32) -> RoundEnd {
+    fn round_end(&self, _at: &RankContext<'_>, _round: u32) -> RoundEnd {
         RoundEnd::Nothing
     }
 }

@@ -5,6 +5,7 @@
 //! message may be sent as far as no receive of an earlier round can still change it. Rules: P-55, P-56, P-90.
 
 use super::algorithm::CollectiveAlgorithm;
+use super::collective_operation::CollectiveOperation;
 use super::schedule::CollectiveSchedule;
 use super::step::{ReceiveStep, SendStep, VectorRange};
 
@@ -51,24 +52,36 @@ pub struct StreamedSchedule {
     received: u32,
     /// The first round whose messages have not been handed out for sending.
     next_send: u32,
-    /// Ranges that receives of earlier rounds have filled.
-    written: Vec<VectorRange>,
+    /// Ranges that receives of earlier rounds have filled, with the rounds.
+    written: Vec<(u32, VectorRange)>,
 }
 
 impl CollectiveAlgorithm {
-    /// True if the algorithm can run as a stream: at most one message arrives per round, and no range is sent and folded at once.
-    pub const fn can_stream(self) -> bool {
-        matches!(
-            self,
-            Self::Rabenseifner | Self::Ring | Self::Chain | Self::ScatterAllgather | Self::Tree { radix: 2 }
-        )
+    /// True if the algorithm can run this collective as a stream: at most one message arrives per round, no range is sent and folded at
+    /// once, and no message consists of bytes that were received and others that were not.
+    ///
+    /// Blocks that a rank already has stay in its contribution. If the result buffer of an allgather or gather is another one, whoever
+    /// runs the stream copies the rank's own block. An exclusive scan needs two buffers.
+    pub const fn can_stream(self, collective: &CollectiveOperation) -> bool {
+        match self {
+            Self::Tree { radix: 2 } => matches!(
+                collective,
+                CollectiveOperation::Barrier
+                    | CollectiveOperation::Broadcast { .. }
+                    | CollectiveOperation::Reduce { .. }
+                    | CollectiveOperation::AllReduce { .. }
+            ),
+            Self::Direct => !matches!(collective, CollectiveOperation::AllToAll),
+            Self::RecursiveHalving | Self::Rabenseifner | Self::Ring | Self::Chain | Self::ScatterAllgather => true,
+            _ => false,
+        }
     }
 }
 
 impl StreamedSchedule {
     /// Runs a schedule from its first round; none if its algorithm cannot run as a stream.
     pub fn new(schedule: CollectiveSchedule) -> Option<Self> {
-        if !schedule.algorithm().can_stream() {
+        if !schedule.algorithm().can_stream(&schedule.collective()) {
             return None;
         }
         let mut streamed = Self { schedule, round: 0, receive: None, received: 0, next_send: 0, written: Vec::new() };
@@ -95,7 +108,7 @@ impl StreamedSchedule {
     pub fn note_received(&mut self, bytes: u32) -> bool {
         self.received = bytes;
         let Some(receive) = self.receive.filter(|receive| bytes >= receive.step.part.len()) else { return false };
-        self.written.push(receive.step.part);
+        self.written.push((receive.round, receive.step.part));
         self.enter(self.round + 1);
         true
     }
@@ -110,7 +123,7 @@ impl StreamedSchedule {
                 let of_present =
                     self.receive().filter(|receive| receive.round < round).map(|receive| receive.step.part);
                 let is_filled = of_present.is_some_and(|part| overlap(part, step.part));
-                let source = if is_filled { RangeSource::Output } else { self.source_of(step.part) };
+                let source = if is_filled { RangeSource::Output } else { self.source_of(step.part, round) };
                 return Some(StreamedSend { round, step, source });
             }
         }
@@ -139,7 +152,7 @@ impl StreamedSchedule {
         self.round = self.schedule.next_round(round);
         while self.round < self.schedule.rounds() {
             if let Some(step) = self.schedule.receives(self.round).find(|step| !step.part.is_empty()) {
-                let operand = self.source_of(step.part);
+                let operand = self.source_of(step.part, self.round);
                 self.receive = Some(StreamedReceive { round: self.round, step, operand });
                 return;
             }
@@ -148,8 +161,9 @@ impl StreamedSchedule {
         self.receive = None;
     }
 
-    fn source_of(&self, part: VectorRange) -> RangeSource {
-        let is_written = self.written.iter().any(|written| overlap(*written, part));
+    /// Where a range is that a message of this round needs. What the round itself receives, its messages do not contain.
+    fn source_of(&self, part: VectorRange, round: u32) -> RangeSource {
+        let is_written = self.written.iter().any(|(filled, range)| *filled < round && overlap(*range, part));
         if is_written { RangeSource::Output } else { RangeSource::Input }
     }
 }

@@ -4,7 +4,7 @@
 //! The constants are orders of magnitude. Only their ratios matter, and only for where one algorithm overtakes
 //! another. Halving one of them moves that crossover by a factor of two, where both algorithms cost about the same.
 
-use super::AggregationOffer;
+use super::{AggregationOffer, block_costs};
 use crate::collective::recursive_exchange::participants;
 use crate::collective::rounds::rounds_to_merge;
 use crate::collective::{CollectiveAlgorithm, CollectiveOperation};
@@ -60,7 +60,7 @@ const FOLD_BYTE_PS: u64 = 100;
 const PRESCRIBED_RADIX: u32 = 16;
 
 /// The candidates of the selection; on a tie the earlier, better-known one wins.
-pub(super) const CANDIDATES: [CollectiveAlgorithm; 16] = [
+pub(super) const CANDIDATES: [CollectiveAlgorithm; 18] = [
     CollectiveAlgorithm::Dissemination { radix: 2 },
     CollectiveAlgorithm::Dissemination { radix: 4 },
     CollectiveAlgorithm::Dissemination { radix: 8 },
@@ -68,6 +68,7 @@ pub(super) const CANDIDATES: [CollectiveAlgorithm; 16] = [
     CollectiveAlgorithm::RecursiveKing { radix: 4 },
     CollectiveAlgorithm::RecursiveKing { radix: 8 },
     CollectiveAlgorithm::RecursiveKing { radix: 16 },
+    CollectiveAlgorithm::RecursiveHalving,
     CollectiveAlgorithm::Rabenseifner,
     CollectiveAlgorithm::Ring,
     CollectiveAlgorithm::Tree { radix: 2 },
@@ -75,6 +76,7 @@ pub(super) const CANDIDATES: [CollectiveAlgorithm; 16] = [
     CollectiveAlgorithm::Tree { radix: 8 },
     CollectiveAlgorithm::ScatterAllgather,
     CollectiveAlgorithm::Chain,
+    CollectiveAlgorithm::Direct,
     CollectiveAlgorithm::OrderedTree,
     CollectiveAlgorithm::OrderedBlocks,
 ];
@@ -88,6 +90,9 @@ impl TransportCosts {
         ranks: u32,
         bytes: u32,
     ) -> u64 {
+        if !collective.can_aggregate() {
+            return self.block_ns(algorithm, collective, ranks, bytes);
+        }
         let (size, radix) = (u64::from(ranks), u64::from(algorithm.radix()));
         let bytes = u64::from(bytes);
         let block = bytes / size;
@@ -126,6 +131,9 @@ impl TransportCosts {
             }
             CollectiveAlgorithm::Chain => (size - 1) * self.message_ns + self.bytes_ns(bytes, fold),
             CollectiveAlgorithm::Dissemination { .. } => levels * self.exchange_ns(radix.min(size) - 1, 0),
+            CollectiveAlgorithm::RecursiveHalving | CollectiveAlgorithm::Direct => {
+                self.block_ns(algorithm, collective, ranks, bytes as u32)
+            }
             CollectiveAlgorithm::OrderedTree => {
                 let up = u64::from(rounds_to_merge(ranks, PRESCRIBED_RADIX));
                 let fan_in = u64::from(PRESCRIBED_RADIX).min(size) - 1;
@@ -170,13 +178,13 @@ impl TransportCosts {
     }
 
     /// A round in which a participant sends or receives so many messages.
-    fn round_ns(&self, messages: u64, bytes: u64, fold: FoldedBytes) -> u64 {
+    pub(super) fn round_ns(&self, messages: u64, bytes: u64, fold: FoldedBytes) -> u64 {
         self.message_ns
             + messages.saturating_sub(1) * self.next_message_ns
             + self.bytes_ns(messages.saturating_mul(bytes), fold)
     }
 
-    fn bytes_ns(&self, bytes: u64, fold: FoldedBytes) -> u64 {
+    pub(super) fn bytes_ns(&self, bytes: u64, fold: FoldedBytes) -> u64 {
         let byte_ps = match fold {
             FoldedBytes::Nothing => self.byte_ps,
             FoldedBytes::All => self.byte_ps + self.fold_byte_ps,
@@ -186,7 +194,7 @@ impl TransportCosts {
     }
 
     /// The cost of the extra rounds for ranks that join a neighbour.
-    fn joining_ns(&self, size: u32, radix: u32, bytes: u64) -> u64 {
+    pub(super) fn joining_ns(&self, size: u32, radix: u32, bytes: u64) -> u64 {
         if participants(size, radix) == size {
             0
         } else {
@@ -197,7 +205,7 @@ impl TransportCosts {
 
 /// Which bytes are folded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum FoldedBytes {
+pub(super) enum FoldedBytes {
     Nothing,
     /// All received bytes.
     All,
@@ -215,6 +223,9 @@ impl FoldedBytes {
 pub(super) fn messages(algorithm: CollectiveAlgorithm, collective: &CollectiveOperation, ranks: u32) -> u64 {
     let (size, radix) = (u64::from(ranks), u64::from(algorithm.radix()));
     let levels = u64::from(rounds_to_merge(ranks, algorithm.radix().into()));
+    if !collective.can_aggregate() {
+        return block_costs::messages(algorithm, collective, ranks);
+    }
     let goes_both_ways = matches!(collective, CollectiveOperation::AllReduce { .. } | CollectiveOperation::Barrier);
     match algorithm {
         CollectiveAlgorithm::RecursiveDoubling | CollectiveAlgorithm::RecursiveKing { .. } => {
@@ -225,6 +236,8 @@ pub(super) fn messages(algorithm: CollectiveAlgorithm, collective: &CollectiveOp
         CollectiveAlgorithm::ScatterAllgather => size,
         CollectiveAlgorithm::Chain => 1,
         CollectiveAlgorithm::Dissemination { .. } => levels * (radix.min(size) - 1),
+        CollectiveAlgorithm::RecursiveHalving => levels,
+        CollectiveAlgorithm::Direct => size - 1,
         CollectiveAlgorithm::Tree { .. } | CollectiveAlgorithm::OrderedTree => 1 + u64::from(goes_both_ways),
     }
 }

@@ -53,6 +53,7 @@ impl fmt::Display for ChoiceReason {
             Self::SingleHost => f.write_str("all ranks are on one host"),
             Self::KeepsRankOrder => f.write_str("ranks of a host do not combine first, to keep the rank order"),
             Self::NoAggregation(why) => write!(f, "{why}"),
+            Self::NotAggregated => f.write_str("aggregation nodes do not do it"),
             Self::TooLong { max_bytes } => write!(f, "aggregation is reserved for at most {max_bytes} bytes"),
             Self::TreeBreaksRankOrder => f.write_str("aggregation nodes do not fold in rank order"),
             Self::AggregationPreferred { estimate_ns, point_to_point_ns } => {

@@ -6,6 +6,7 @@
 //! the hosts depends on the machines, so that is measured when a communicator forms, and agreed (`measured_times`). It
 //! decides where the order of operands does not matter; rounded sums follow the estimates, which are the same in every run.
 
+mod block_costs;
 mod cost_model;
 mod explanation;
 mod measured_times;
@@ -31,7 +32,7 @@ const OVERSUBSCRIBED_BYTES: u32 = 1 << 10;
 pub struct SelectionInput {
     /// The collective.
     pub collective: CollectiveOperation,
-    /// Length of the vector in bytes.
+    /// Length of the vector in bytes; the blocks of all ranks together, if it has blocks.
     pub bytes: u32,
     /// Ranks in the group.
     pub size: u32,
@@ -59,7 +60,7 @@ pub enum OperandOrder {
     Any,
     /// Rank order, because the operator does not commute: lower ranks are left operands.
     RankOrder,
-    /// The order of the group's aggregation tree: the result must have its bits.
+    /// The order of the group's aggregation tree: the result of an allreduce or reduce must have its bits.
     TreeOrder,
 }
 
@@ -144,9 +145,11 @@ const MIN_STREAMED_BYTES: u32 = 16 << 10;
 
 impl InterHostMethod {
     /// The algorithm, if a vector of so many bytes is streamed.
-    pub fn streamed(self, bytes: u32) -> Option<CollectiveAlgorithm> {
+    pub fn streamed(self, collective: &CollectiveOperation, bytes: u32) -> Option<CollectiveAlgorithm> {
         match self {
-            Self::PointToPoint(algorithm) if bytes >= MIN_STREAMED_BYTES && algorithm.can_stream() => Some(algorithm),
+            Self::PointToPoint(algorithm) if bytes >= MIN_STREAMED_BYTES && algorithm.can_stream(collective) => {
+                Some(algorithm)
+            }
             _ => None,
         }
     }
@@ -173,6 +176,8 @@ pub enum ChoiceReason {
     KeepsRankOrder,
     /// There is no aggregation tree.
     NoAggregation(AggregationUnavailable),
+    /// Aggregation nodes do not do this collective.
+    NotAggregated,
     /// The vector is longer than the reserved resources support.
     TooLong {
         /// Longest supported vector in bytes.
@@ -286,23 +291,26 @@ fn participants(input: &SelectionInput, reasons: &mut Vec<ChoiceReason>) -> (Col
 fn rank_algorithms(input: &SelectionInput, participants: u32) -> Vec<(CollectiveAlgorithm, u64)> {
     let costs = input.transport.costs();
     let elements = input.bytes / input.collective.kind().map_or(1, |kind| kind.element_size() as u32);
+    let collective = &input.collective;
+    let splits_evenly = |algorithm: &CollectiveAlgorithm| algorithm.splits_vector() && !collective.has_blocks();
+    let is_long = input.transport == TransportClass::Datagrams && input.bytes >= MIN_STREAMED_BYTES;
+    // Messages of an alltoall go in pairs at once: nothing is sent on.
+    let streams = is_long && *collective != CollectiveOperation::AllToAll;
     let may_use = |algorithm: &CollectiveAlgorithm| match input.operand_order {
-        _ if algorithm.splits_vector() && elements < participants => false, // Most blocks would be empty.
-        OperandOrder::Any if input.transport == TransportClass::Datagrams && input.bytes >= MIN_STREAMED_BYTES => {
-            algorithm.can_stream()
-        }
+        _ if splits_evenly(algorithm) && elements < participants => false, // Most blocks would be empty.
+        OperandOrder::Any if streams => algorithm.can_stream(collective),
         _ if *algorithm == CollectiveAlgorithm::Chain => false, // Only a stream makes up for its many rounds.
-        _ if input.collective.kind().is_none() => !algorithm.is_ordered(),
+        _ if collective.kind().is_none() => !algorithm.is_ordered(),
         OperandOrder::Any => !algorithm.is_ordered(),
-        OperandOrder::RankOrder => !algorithm.is_ordered() && *algorithm != CollectiveAlgorithm::Ring,
-        OperandOrder::TreeOrder => algorithm.is_ordered(),
+        OperandOrder::RankOrder => !algorithm.is_ordered() && algorithm.keeps_rank_order(),
+        OperandOrder::TreeOrder => algorithm.is_ordered() || !collective.can_aggregate(),
     };
-    let suiting = cost_model::CANDIDATES.into_iter().filter(|algorithm| algorithm.supports(&input.collective));
+    let suiting = cost_model::CANDIDATES.into_iter().filter(|algorithm| algorithm.supports(collective));
     let mut ranking: Vec<_> = suiting
         .filter(may_use)
         .map(|algorithm| {
-            let idle_ns = costs.point_to_point_ns(algorithm, &input.collective, participants, input.bytes);
-            let messages = cost_model::messages(algorithm, &input.collective, participants);
+            let idle_ns = costs.point_to_point_ns(algorithm, collective, participants, input.bytes);
+            let messages = cost_model::messages(algorithm, collective, participants);
             (algorithm, costs.oversubscribed_ns(idle_ns, messages, input.ranks_per_processor))
         })
         .collect();
@@ -338,6 +346,10 @@ fn aggregation_is_better(
     corrections: Option<&Corrections>,
     reasons: &mut Vec<ChoiceReason>,
 ) -> bool {
+    if !input.collective.can_aggregate() {
+        reasons.push(ChoiceReason::NotAggregated);
+        return false;
+    }
     let offer = match input.aggregation {
         AggregationAvailability::Unavailable(why) => {
             reasons.push(ChoiceReason::NoAggregation(why));
@@ -391,6 +403,7 @@ impl Corrections {
         let AggregationAvailability::Offered(offer) = input.aggregation else { return None };
         let may_choose = match input.collective {
             CollectiveOperation::Broadcast { .. } => false,
+            other if !other.can_aggregate() => false,
             other => other.kind().is_none_or(|kind| !kind.depends_on_order()),
         };
         let measured = input.measured.filter(|_| may_choose && input.bytes < MIN_STREAMED_BYTES)?;

@@ -6,8 +6,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{AggregationAvailability, InterHostMethod, MulticastSupport, OperandOrder, SelectionInput};
-use crate::collective::{CollectiveAlgorithm, CollectiveOperation, MAX_RADIX};
+use units::Rank;
+
+use super::{
+    AggregationAvailability, InterHostMethod, MEASURED_KIND, MulticastSupport, OperandOrder, SelectionInput,
+};
+use crate::collective::{CollectiveAlgorithm, CollectiveOperation, MAX_RADIX, ScanExtent};
 
 /// A method that the user requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +34,7 @@ impl PreferredMethod {
         match (self, input.aggregation) {
             (Self::Aggregation, AggregationAvailability::Offered(offer)) if input.bytes <= offer.max_bytes => {
                 let in_order = *operand_order == OperandOrder::RankOrder && collective.kind().is_some();
-                (!in_order).then_some(InterHostMethod::Aggregation)
+                (!in_order && collective.can_aggregate()).then_some(InterHostMethod::Aggregation)
             }
             (Self::Multicast, AggregationAvailability::Offered(offer)) => {
                 let supports =
@@ -62,10 +66,8 @@ impl fmt::Display for PreferredMethod {
 /// The preferred method of each collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MethodPreferences {
-    barrier: Option<PreferredMethod>,
-    broadcast: Option<PreferredMethod>,
-    reduce: Option<PreferredMethod>,
-    all_reduce: Option<PreferredMethod>,
+    /// By collective, in the order of [`CollectiveName::ALL`].
+    preferred: [Option<PreferredMethod>; CollectiveName::ALL.len()],
 }
 
 /// A text that is not a list of preferences.
@@ -80,9 +82,10 @@ impl fmt::Display for MethodPreferencesError {
         write!(
             f,
             "unknown algorithm {:?}: use aggregation, multicast, hgsync, hbcast, hosts, recursive-doubling, recursive-king:K, \
-             rabenseifner, ring, tree:K, chain, scatter-allgather or dissemination:K, for all collectives that support it or for \
-             one of barrier, broadcast, reduce and allreduce, as in barrier=hgsync",
-            self.word
+             recursive-halving, rabenseifner, ring, tree:K, chain, scatter-allgather, direct or dissemination:K, for all \
+             collectives that support it or for one of {}, as in barrier=hgsync",
+            self.word,
+            CollectiveName::ALL.map(CollectiveName::text).join(", ")
         )
     }
 }
@@ -92,46 +95,26 @@ impl std::error::Error for MethodPreferencesError {}
 impl MethodPreferences {
     /// The same method for every collective.
     pub const fn for_all(method: PreferredMethod) -> Self {
-        let wanted = Some(method);
-        Self { barrier: wanted, broadcast: wanted, reduce: wanted, all_reduce: wanted }
+        Self { preferred: [Some(method); CollectiveName::ALL.len()] }
     }
 
     /// True if nothing is left to choose for barriers and reductions.
-    pub const fn covers_reductions(&self) -> bool {
-        self.barrier.is_some() && self.reduce.is_some() && self.all_reduce.is_some()
+    pub fn covers_reductions(&self) -> bool {
+        let names = [CollectiveName::Barrier, CollectiveName::Reduce, CollectiveName::AllReduce];
+        names.into_iter().all(|name| self.preferred[name as usize].is_some())
     }
 
     /// The preferred method of a collective.
-    pub const fn of(&self, collective: &CollectiveOperation) -> Option<PreferredMethod> {
-        match collective {
-            CollectiveOperation::Barrier => self.barrier,
-            CollectiveOperation::Broadcast { .. } => self.broadcast,
-            CollectiveOperation::Reduce { .. } => self.reduce,
-            CollectiveOperation::AllReduce { .. } => self.all_reduce,
-        }
-    }
-
-    fn set(&mut self, name: CollectiveName, preferred: PreferredMethod) {
-        let entry = match name {
-            CollectiveName::Barrier => &mut self.barrier,
-            CollectiveName::Broadcast => &mut self.broadcast,
-            CollectiveName::Reduce => &mut self.reduce,
-            CollectiveName::AllReduce => &mut self.all_reduce,
-        };
-        *entry = Some(preferred);
+    pub fn of(&self, collective: &CollectiveOperation) -> Option<PreferredMethod> {
+        self.preferred[CollectiveName::of(collective) as usize]
     }
 }
 
 /// The text from which the preferences can be parsed again.
 impl fmt::Display for MethodPreferences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = [
-            ("barrier", self.barrier),
-            ("broadcast", self.broadcast),
-            ("reduce", self.reduce),
-            ("allreduce", self.all_reduce),
-        ];
-        let set = all.into_iter().filter_map(|(collective, preferred)| Some((collective, preferred?)));
+        let set = CollectiveName::ALL.into_iter().zip(self.preferred);
+        let set = set.filter_map(|(collective, preferred)| Some((collective.text(), preferred?)));
         for (position, (collective, preferred)) in set.enumerate() {
             write!(f, "{}{collective}={}", if position == 0 { "" } else { "," }, name(preferred))?;
         }
@@ -145,36 +128,85 @@ enum CollectiveName {
     Broadcast,
     Reduce,
     AllReduce,
+    ReduceScatter,
+    Scan,
+    AllGather,
+    Gather,
+    Scatter,
+    AllToAll,
 }
 
 impl CollectiveName {
-    const ALL: [Self; 4] = [Self::Barrier, Self::Broadcast, Self::Reduce, Self::AllReduce];
+    const ALL: [Self; 10] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllReduce,
+        Self::ReduceScatter,
+        Self::Scan,
+        Self::AllGather,
+        Self::Gather,
+        Self::Scatter,
+        Self::AllToAll,
+    ];
+
+    const fn of(collective: &CollectiveOperation) -> Self {
+        match collective {
+            CollectiveOperation::Barrier => Self::Barrier,
+            CollectiveOperation::Broadcast { .. } => Self::Broadcast,
+            CollectiveOperation::Reduce { .. } => Self::Reduce,
+            CollectiveOperation::AllReduce { .. } => Self::AllReduce,
+            CollectiveOperation::ReduceScatter { .. } => Self::ReduceScatter,
+            CollectiveOperation::Scan { .. } => Self::Scan,
+            CollectiveOperation::AllGather => Self::AllGather,
+            CollectiveOperation::Gather { .. } => Self::Gather,
+            CollectiveOperation::Scatter { .. } => Self::Scatter,
+            CollectiveOperation::AllToAll => Self::AllToAll,
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::AllReduce => "allreduce",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::Scan => "scan",
+            Self::AllGather => "allgather",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::AllToAll => "alltoall",
+        }
+    }
 
     fn named(word: &str) -> Option<Self> {
-        Some(match word {
-            "barrier" => Self::Barrier,
-            "broadcast" => Self::Broadcast,
-            "reduce" => Self::Reduce,
-            "allreduce" => Self::AllReduce,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|name| name.text() == word)
+    }
+
+    /// A collective of this name.
+    fn example(self) -> CollectiveOperation {
+        let (root, kind, extent) = (Rank(0), MEASURED_KIND, ScanExtent::Inclusive);
+        match self {
+            Self::Barrier => CollectiveOperation::Barrier,
+            Self::Broadcast => CollectiveOperation::Broadcast { root },
+            Self::Reduce => CollectiveOperation::Reduce { root, kind },
+            Self::AllReduce => CollectiveOperation::AllReduce { kind },
+            Self::ReduceScatter => CollectiveOperation::ReduceScatter { kind },
+            Self::Scan => CollectiveOperation::Scan { kind, extent },
+            Self::AllGather => CollectiveOperation::AllGather,
+            Self::Gather => CollectiveOperation::Gather { root },
+            Self::Scatter => CollectiveOperation::Scatter { root },
+            Self::AllToAll => CollectiveOperation::AllToAll,
+        }
     }
 
     fn supports(self, preferred: PreferredMethod) -> bool {
-        use CollectiveAlgorithm as A;
         match preferred {
-            PreferredMethod::Aggregation | PreferredMethod::Hosts | PreferredMethod::Algorithm(A::Tree { .. }) => {
-                true
-            }
+            PreferredMethod::Hosts => true,
+            PreferredMethod::Aggregation => self.example().can_aggregate(),
             PreferredMethod::Multicast => matches!(self, Self::Barrier | Self::Broadcast),
-            PreferredMethod::Algorithm(A::ScatterAllgather | A::Chain) => self == Self::Broadcast,
-            PreferredMethod::Algorithm(A::Dissemination { .. }) => self == Self::Barrier,
-            PreferredMethod::Algorithm(A::RecursiveDoubling | A::RecursiveKing { .. }) => {
-                matches!(self, Self::Barrier | Self::AllReduce)
-            }
-            PreferredMethod::Algorithm(A::Rabenseifner | A::Ring | A::OrderedTree | A::OrderedBlocks) => {
-                matches!(self, Self::Reduce | Self::AllReduce)
-            }
+            PreferredMethod::Algorithm(algorithm) => algorithm.supports(&self.example()),
         }
     }
 }
@@ -196,11 +228,13 @@ fn named(word: &str) -> Option<(PreferredMethod, Option<CollectiveName>)> {
         ("hosts", None) => plain(PreferredMethod::Hosts),
         ("recursive-doubling", None) => algorithm(CollectiveAlgorithm::RecursiveDoubling),
         ("recursive-king", Some(radix)) => algorithm(CollectiveAlgorithm::RecursiveKing { radix }),
+        ("recursive-halving", None) => algorithm(CollectiveAlgorithm::RecursiveHalving),
         ("rabenseifner", None) => algorithm(CollectiveAlgorithm::Rabenseifner),
         ("ring", None) => algorithm(CollectiveAlgorithm::Ring),
         ("tree", radix) => algorithm(CollectiveAlgorithm::Tree { radix: radix.unwrap_or(2) }),
         ("chain", None) => algorithm(CollectiveAlgorithm::Chain),
         ("scatter-allgather", None) => algorithm(CollectiveAlgorithm::ScatterAllgather),
+        ("direct", None) => algorithm(CollectiveAlgorithm::Direct),
         ("dissemination", radix) => algorithm(CollectiveAlgorithm::Dissemination { radix: radix.unwrap_or(2) }),
         _ => return None,
     };
@@ -217,11 +251,13 @@ fn name(preferred: PreferredMethod) -> String {
     let name = match algorithm {
         CollectiveAlgorithm::RecursiveDoubling => "recursive-doubling",
         CollectiveAlgorithm::RecursiveKing { .. } => "recursive-king",
+        CollectiveAlgorithm::RecursiveHalving => "recursive-halving",
         CollectiveAlgorithm::Rabenseifner => "rabenseifner",
         CollectiveAlgorithm::Ring => "ring",
         CollectiveAlgorithm::Tree { .. } => "tree",
         CollectiveAlgorithm::Chain => "chain",
         CollectiveAlgorithm::ScatterAllgather => "scatter-allgather",
+        CollectiveAlgorithm::Direct => "direct",
         CollectiveAlgorithm::Dissemination { .. } => "dissemination",
         // These cannot be requested: they need the tree's order.
         CollectiveAlgorithm::OrderedTree | CollectiveAlgorithm::OrderedBlocks => "automatic",
@@ -255,7 +291,7 @@ impl FromStr for MethodPreferences {
             };
             let mut any = false;
             for candidate in CollectiveName::ALL.into_iter().filter(supports) {
-                preferences.set(candidate, preferred);
+                preferences.preferred[candidate as usize] = Some(preferred);
                 any = true;
             }
             if !any {
@@ -268,8 +304,6 @@ impl FromStr for MethodPreferences {
 
 #[cfg(test)]
 mod tests {
-    use units::Rank;
-
     use super::*;
 
     const BROADCAST: CollectiveOperation = CollectiveOperation::Broadcast { root: Rank(0) };
@@ -291,8 +325,7 @@ mod tests {
 
     #[test]
     fn preferences_round_trip_through_text() {
-        let names =
-            "multicast recursive-doubling recursive-king:8 rabenseifner ring tree:4 scatter-allgather dissemination";
+        let names = "multicast recursive-doubling recursive-king:8 recursive-halving rabenseifner ring tree:4 scatter-allgather direct dissemination";
         for text in names.split(' ').chain(["", "aggregation,hbcast", "hosts,reduce=ring"]) {
             let preferences: MethodPreferences = text.parse().expect("valid names");
             assert_eq!(preferences.to_string().parse(), Ok(preferences), "{text}");

@@ -7,7 +7,7 @@ use reduce::{ElementType, Operator, ReductionKind};
 use units::Rank;
 
 use super::*;
-use crate::collective::CollectiveSchedule;
+use crate::collective::{BlockLayout, CollectiveSchedule, ScanExtent};
 
 const SUM: ReductionKind = match ReductionKind::new(ElementType::F32, Operator::Sum) {
     Ok(kind) => kind,
@@ -24,6 +24,15 @@ const COLLECTIVES: [CollectiveOperation; 4] = [
     CollectiveOperation::Broadcast { root: Rank(0) },
     CollectiveOperation::Reduce { root: Rank(0), kind: SUM },
     CollectiveOperation::AllReduce { kind: SUM },
+];
+const BLOCK_COLLECTIVES: [CollectiveOperation; 7] = [
+    CollectiveOperation::ReduceScatter { kind: SUM },
+    CollectiveOperation::Scan { kind: SUM, extent: ScanExtent::Inclusive },
+    CollectiveOperation::Scan { kind: SUM, extent: ScanExtent::Exclusive },
+    CollectiveOperation::AllGather,
+    CollectiveOperation::Gather { root: Rank(0) },
+    CollectiveOperation::Scatter { root: Rank(0) },
+    CollectiveOperation::AllToAll,
 ];
 const TRANSPORTS: [TransportClass; 3] =
     [TransportClass::SharedMemory, TransportClass::Fabric, TransportClass::Datagrams];
@@ -89,12 +98,14 @@ fn short(algorithm: CollectiveAlgorithm) -> String {
     match algorithm {
         CollectiveAlgorithm::RecursiveDoubling => "doubling".to_owned(),
         CollectiveAlgorithm::RecursiveKing { radix } => format!("king {radix}"),
+        CollectiveAlgorithm::RecursiveHalving => "halving".to_owned(),
         CollectiveAlgorithm::Rabenseifner => "Rabens.".to_owned(),
         CollectiveAlgorithm::Ring => "ring".to_owned(),
         CollectiveAlgorithm::Tree { radix } => format!("tree {radix}"),
         CollectiveAlgorithm::ScatterAllgather => "scatter".to_owned(),
         CollectiveAlgorithm::Chain => "chain".to_owned(),
         CollectiveAlgorithm::Dissemination { radix } => format!("diss. {radix}"),
+        CollectiveAlgorithm::Direct => "direct".to_owned(),
         CollectiveAlgorithm::OrderedTree => "o-tree".to_owned(),
         CollectiveAlgorithm::OrderedBlocks => "o-blocks".to_owned(),
     }
@@ -103,6 +114,26 @@ fn short(algorithm: CollectiveAlgorithm) -> String {
 #[test]
 fn choices_without_aggregation() {
     insta::assert_snapshot!(table(input(), &COLLECTIVES));
+}
+
+#[test]
+fn choices_for_blocks_and_prefixes() {
+    insta::assert_snapshot!(table(input(), &BLOCK_COLLECTIVES));
+}
+
+#[test]
+fn aggregation_nodes_are_never_asked_for_blocks_or_prefixes() {
+    let with_multicast = AggregationOffer { multicast: MulticastSupport::Verified, ..TWO_LEVELS };
+    let aggregation = AggregationAvailability::Offered(with_multicast);
+    let methods = [None, Some(PreferredMethod::Aggregation), Some(PreferredMethod::Multicast)];
+    for (collective, preferred) in
+        BLOCK_COLLECTIVES.into_iter().flat_map(|collective| methods.map(|method| (collective, method)))
+    {
+        let measured = Some(measured(1, 1_000_000));
+        let choice = choose_method(&SelectionInput { collective, aggregation, preferred, measured, ..input() });
+        assert!(matches!(choice.method, InterHostMethod::PointToPoint(_)), "{choice}");
+        assert!(choice.reasons().contains(&ChoiceReason::NotAggregated), "{choice}");
+    }
 }
 
 #[test]
@@ -274,7 +305,7 @@ fn inputs() -> impl Strategy<Value = SelectionInput> {
     });
     let aggregation =
         prop_oneof![Just(AggregationAvailability::Unavailable(AggregationUnavailable::NoCapacity)), offer];
-    let collective = prop::sample::select(&COLLECTIVES[..]);
+    let collective = prop::sample::select([&COLLECTIVES[..], &BLOCK_COLLECTIVES[..]].concat());
     let transport = prop::sample::select(&TRANSPORTS[..]);
     let size = prop_oneof![0..300_u32, any::<u32>()];
     let bytes = prop_oneof![0..10_000_u32, any::<u32>()];
@@ -309,7 +340,13 @@ proptest! {
             && !algorithm.is_ordered()
             && choice.participant_count <= crate::collective::MAX_RANKS
         {
-            let schedule = CollectiveSchedule::new(algorithm, input.collective, Rank(0), choice.participant_count, input.bytes);
+            let (collective, size) = (input.collective, choice.participant_count);
+            let schedule = if collective.has_blocks() {
+                let blocks = BlockLayout::equal(size.min(1 << 16), 4).expect("few and short");
+                CollectiveSchedule::in_blocks(algorithm, collective, Rank(0), blocks.into())
+            } else {
+                CollectiveSchedule::new(algorithm, collective, Rank(0), size, input.bytes)
+            };
             prop_assert!(schedule.is_ok(), "{:?}", schedule);
         }
     }

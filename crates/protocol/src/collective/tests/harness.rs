@@ -9,7 +9,7 @@ use units::{OpId, Rank};
 
 use crate::Payload;
 use crate::collective::{
-    CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, ScheduleAction, ScheduleExecutor,
+    BlockLayout, CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, ScheduleAction, ScheduleExecutor,
 };
 
 /// How the network delivers, besides in any order.
@@ -127,6 +127,15 @@ pub(super) fn schedules(
 ) -> Vec<CollectiveSchedule> {
     let schedule = |rank| CollectiveSchedule::new(algorithm, collective, Rank(rank), size, bytes as u32);
     (0..size).map(|rank| schedule(rank).expect("a schedule that supports")).collect()
+}
+
+pub(super) fn block_schedules(
+    algorithm: CollectiveAlgorithm,
+    collective: CollectiveOperation,
+    blocks: &std::sync::Arc<BlockLayout>,
+) -> Vec<CollectiveSchedule> {
+    let schedule = |rank| CollectiveSchedule::in_blocks(algorithm, collective, Rank(rank), blocks.clone());
+    (0..blocks.size()).map(|rank| schedule(rank).expect("a schedule that supports")).collect()
 }
 
 /// Small group sizes, and some larger ones around powers of two.

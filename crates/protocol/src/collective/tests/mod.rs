@@ -1,5 +1,6 @@
 //! Every algorithm at many sizes, against the oracle's arithmetic and an independent description of the fold orders.
 
+mod blocks;
 mod harness;
 mod invalid_input;
 mod ordered;

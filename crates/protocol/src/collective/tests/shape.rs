@@ -4,11 +4,13 @@ use reduce::{ElementType, Operator, ReductionKind};
 use units::Rank;
 
 use super::harness::{
-    DeliveryModel, contributions, order_sensitive_sum, reduction_of, run_collective, schedules, sizes,
+    DeliveryModel, block_schedules, contributions, order_sensitive_sum, reduction_of, run_collective, schedules,
+    sizes,
 };
 use crate::Payload;
 use crate::collective::{
-    CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, ScheduleAction, ScheduleExecutor,
+    BlockLayout, CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, ScanExtent, ScheduleAction,
+    ScheduleExecutor,
 };
 
 const ALL_REDUCE: CollectiveOperation = match ReductionKind::new(ElementType::F32, Operator::Sum) {
@@ -98,14 +100,25 @@ fn both_ends_of_every_message_agree_on_it() {
         let kind = reduction_of(&order_sensitive_sum(1));
         let broadcast = CollectiveOperation::Broadcast { root };
         let reduce = CollectiveOperation::Reduce { root, kind };
+        let scan = CollectiveOperation::Scan { kind, extent: ScanExtent::Exclusive };
+        let uneven = BlockLayout::from_lengths((0..size).map(|rank| rank % 4 * 4)).expect("few and short").into();
         for (algorithm, collective) in [
             (CollectiveAlgorithm::RecursiveKing { radix: 5 }, ALL_REDUCE),
             (CollectiveAlgorithm::Rabenseifner, ALL_REDUCE),
             (CollectiveAlgorithm::Ring, reduce),
             (CollectiveAlgorithm::Tree { radix: 4 }, reduce),
             (CollectiveAlgorithm::ScatterAllgather, broadcast),
+            (CollectiveAlgorithm::RecursiveDoubling, scan),
+            (CollectiveAlgorithm::Chain, scan),
+            (CollectiveAlgorithm::RecursiveDoubling, CollectiveOperation::AllGather),
+            (CollectiveAlgorithm::RecursiveHalving, CollectiveOperation::ReduceScatter { kind }),
+            (CollectiveAlgorithm::Tree { radix: 3 }, CollectiveOperation::Gather { root }),
+            (CollectiveAlgorithm::Direct, CollectiveOperation::Scatter { root }),
         ] {
-            let schedules = schedules(algorithm, collective, size, 4 * 77);
+            let schedules = match collective.has_blocks() {
+                true => block_schedules(algorithm, collective, &uneven),
+                false => schedules(algorithm, collective, size, 4 * 77),
+            };
             for (schedule, round) in
                 schedules.iter().flat_map(|schedule| (0..schedule.rounds()).map(move |round| (schedule, round)))
             {
@@ -124,7 +137,7 @@ fn both_ends_of_every_message_agree_on_it() {
 
 #[test]
 fn a_million_executors_fit_into_memory() {
-    assert!(size_of::<ScheduleExecutor>() <= 136, "{} bytes", size_of::<ScheduleExecutor>());
+    assert!(size_of::<ScheduleExecutor>() <= 144, "{} bytes", size_of::<ScheduleExecutor>());
     // One rank of a million, without the others: the cost of a round does not depend on the size.
     let size = 1 << 20;
     let schedule =

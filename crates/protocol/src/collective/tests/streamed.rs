@@ -1,13 +1,17 @@
 //! Streamed schedules: parts of any length in any order of ranks give the same bits as whole messages.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use faults::RandomStream;
 use units::Rank;
 
-use super::harness::{DeliveryModel, contributions, order_sensitive_sum, reduction_of, run_collective, schedules};
+use super::harness::{
+    DeliveryModel, block_schedules, contributions, order_sensitive_sum, reduction_of, run_collective, schedules,
+};
 use crate::collective::{
-    CollectiveAlgorithm, CollectiveOperation, CombineMode, RangeSource, StreamedSchedule, StreamedSend,
+    BlockLayout, CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, CombineMode, RangeSource, ScanExtent,
+    StreamedSchedule, StreamedSend,
 };
 
 /// A rank with its buffers, as a driver holds them.
@@ -117,23 +121,60 @@ fn run_streamed(mut ranks: Vec<StreamingRank>, seed: u64) -> Vec<StreamingRank> 
 }
 
 fn check(algorithm: CollectiveAlgorithm, collective: CollectiveOperation, size: u32, count: usize, seed: u64) {
+    let schedules = schedules(algorithm, collective, size, order_sensitive_sum(count).bytes());
+    check_schedules(schedules, count, seed);
+}
+
+fn check_schedules(schedules: Vec<CollectiveSchedule>, count: usize, seed: u64) {
     let operation = order_sensitive_sum(count);
+    let (algorithm, collective, size) = (schedules[0].algorithm(), schedules[0].collective(), schedules[0].size());
     let contributions = contributions(seed, size, &operation);
-    let schedules = schedules(algorithm, collective, size, operation.bytes());
-    let ranks = schedules.iter().zip(&contributions).map(|(schedule, contribution)| StreamingRank {
-        streamed: StreamedSchedule::new(schedule.clone()).expect("it can run as a stream"),
-        input: contribution.bytes().expect("real bytes").to_vec(),
-        output: vec![0xee; operation.bytes()],
-        sends: Vec::new(),
+    let ranks = schedules.iter().zip(&contributions).map(|(schedule, contribution)| {
+        let input = contribution.bytes().expect("real bytes").to_vec();
+        // What a rank already has, nobody sends to it.
+        let has_own = matches!(collective, CollectiveOperation::AllGather | CollectiveOperation::Gather { .. });
+        let output = if has_own { input.clone() } else { vec![0xee; operation.bytes()] };
+        let streamed = StreamedSchedule::new(schedule.clone()).expect("it can run as a stream");
+        StreamingRank { streamed, input, output, sends: Vec::new() }
     });
     let streamed = run_streamed(ranks.collect(), seed);
+    let ranges: Vec<_> = schedules.iter().map(CollectiveSchedule::result_range).collect();
     let whole = run_collective(schedules, contributions, DeliveryModel::Once, seed);
     for (rank, (streamed, whole)) in streamed.iter().zip(&whole.results).enumerate() {
         let expected = whole.bytes().unwrap_or_default();
-        let is_source = collective == CollectiveOperation::Broadcast { root: Rank(rank as u32) };
+        let root = Rank(rank as u32);
+        let is_source = [CollectiveOperation::Broadcast { root }, CollectiveOperation::Scatter { root }]
+            .contains(&collective)
+            || matches!(collective, CollectiveOperation::Scan { extent: ScanExtent::Inclusive, .. }) && rank == 0;
         if !expected.is_empty() && !is_source && size > 1 {
             let what = format!("{algorithm}, {collective}, {count} elements, rank {rank} of {size}");
-            assert!(streamed.output == expected, "{what}");
+            assert!(streamed.output[ranges[rank].range()] == *expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn blocks_and_prefixes_stream_with_the_same_bits() {
+    let kind = reduction_of(&order_sensitive_sum(1));
+    for size in (1..=9).chain([16, 17]) {
+        for (seed, block) in [(1, 0), (2, 1), (3, 7), (4, 40)] {
+            let root = Rank(seed as u32 % size);
+            let uneven = (0..size).map(|rank| (rank + block) % (block + 1) * 4);
+            let layout = Arc::new(BlockLayout::from_lengths(uneven).expect("few and short"));
+            let count = layout.bytes() as usize / 4;
+            for (algorithm, collective) in [
+                (CollectiveAlgorithm::Ring, CollectiveOperation::ReduceScatter { kind }),
+                (CollectiveAlgorithm::RecursiveHalving, CollectiveOperation::ReduceScatter { kind }),
+                (CollectiveAlgorithm::Ring, CollectiveOperation::AllGather),
+                (CollectiveAlgorithm::Direct, CollectiveOperation::Gather { root }),
+                (CollectiveAlgorithm::Direct, CollectiveOperation::Scatter { root }),
+            ] {
+                check_schedules(block_schedules(algorithm, collective, &layout), count, seed);
+            }
+            for extent in [ScanExtent::Inclusive, ScanExtent::Exclusive] {
+                let scan = CollectiveOperation::Scan { kind, extent };
+                check(CollectiveAlgorithm::Chain, scan, size, 11 * block as usize, seed);
+            }
         }
     }
 }

@@ -143,7 +143,7 @@ impl Communicator {
     /// # Errors
     /// As [`Self::all_reduce`].
     pub fn all_reduce_bytes(&self, bytes: &mut [u8], kind: ReductionKind) -> Result<(), Error> {
-        check_multiple(bytes, kind)?;
+        check_multiple(bytes.len(), kind)?;
         self.inner.run(CollectiveOperation::AllReduce { kind }, bytes)
     }
 
@@ -152,7 +152,7 @@ impl Communicator {
     /// # Errors
     /// As [`Self::all_reduce`].
     pub fn reduce_bytes(&self, bytes: &mut [u8], kind: ReductionKind, root: u32) -> Result<(), Error> {
-        check_multiple(bytes, kind)?;
+        check_multiple(bytes.len(), kind)?;
         let collective = CollectiveOperation::Reduce { root: Rank(root), kind };
         if root == self.rank() {
             self.inner.run(collective, bytes)
@@ -183,7 +183,7 @@ impl Communicator {
         bytes: &'v mut [u8],
         kind: ReductionKind,
     ) -> Result<Request<'v, u8>, Error> {
-        check_multiple(bytes, kind)?;
+        check_multiple(bytes.len(), kind)?;
         self.start(CollectiveOperation::AllReduce { kind }, bytes)
     }
 
@@ -197,7 +197,7 @@ impl Communicator {
         kind: ReductionKind,
         root: u32,
     ) -> Result<Request<'v, u8>, Error> {
-        check_multiple(bytes, kind)?;
+        check_multiple(bytes.len(), kind)?;
         let request = self.start(CollectiveOperation::Reduce { root: Rank(root), kind }, bytes)?;
         Ok(if root == self.rank() { request } else { request.without_result() })
     }
@@ -255,22 +255,26 @@ impl Communicator {
 
     /// Explains how an allreduce of so many bytes would be done between hosts, and why.
     pub fn explain(&self, bytes: usize, operator: Operator) -> String {
-        let kind = ReductionKind::new(ElementType::F64, operator).unwrap_or(barrier_kind());
-        self.inner.explain(CollectiveOperation::AllReduce { kind }, bytes)
+        self.inner.explain(CollectiveOperation::AllReduce { kind: explained_kind(operator) }, bytes)
     }
 }
 
-fn plain_kind<T: Datatype>(operator: Operator) -> Result<ReductionKind, Error> {
+/// The kind of a reduction that is only explained.
+pub(crate) fn explained_kind(operator: Operator) -> ReductionKind {
+    ReductionKind::new(ElementType::F64, operator).unwrap_or(barrier_kind())
+}
+
+pub(crate) fn plain_kind<T: Datatype>(operator: Operator) -> Result<ReductionKind, Error> {
     if operator.is_located() {
         return Err(Error::invalid(format!("{operator} needs values with an index; use all_reduce_loc")));
     }
     ReductionKind::new(T::TYPE, operator).map_err(|error| Error::invalid(error.to_string()))
 }
 
-fn check_multiple(bytes: &[u8], kind: ReductionKind) -> Result<(), Error> {
-    if kind.is_whole(bytes.len()) {
+pub(crate) fn check_multiple(bytes: usize, kind: ReductionKind) -> Result<(), Error> {
+    if kind.is_whole(bytes) {
         return Ok(());
     }
     let size = kind.element_size();
-    Err(Error::invalid(format!("{} bytes are not a multiple of the element size of {size} bytes", bytes.len())))
+    Err(Error::invalid(format!("{bytes} bytes are not a multiple of the element size of {size} bytes")))
 }

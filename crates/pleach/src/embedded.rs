@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bootstrap::{EnvironmentVariables, HostIdentity, JobEnvironment};
 use hostmem::team::CollectiveBuffers;
-use protocol::collective::CollectiveOperation;
+use protocol::collective::{CollectiveOperation, ScanExtent};
 use reduce::ReductionKind;
 use units::{GroupId, Rank};
 
+use crate::block_collectives::scan_call;
+use crate::block_operation::{BlockCall, BlockLengths};
 use crate::communicator::Communicator;
 use crate::communicator_inner::CommunicatorInner;
 use crate::error::{Error, JoinError};
@@ -145,6 +147,31 @@ impl Communicator {
             .run_on(CollectiveOperation::Reduce { root: Rank(root), kind }, &mut CollectiveBuffers::InputOnly(input))
     }
 
+    /// [`Self::reduce_scatter`] of bytes that the caller gives up; this rank's block.
+    ///
+    /// # Errors
+    /// As [`Self::reduce_scatter`].
+    pub fn reduce_scatter_owned(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<Vec<u8>, Error> {
+        let lengths = BlockLengths::Equal(bytes.len() / self.size() as usize);
+        self.inner().run_blocks(self.reduce_scatter_call(&bytes, lengths, kind)?, bytes)
+    }
+
+    /// [`Self::scan`] of bytes that the caller gives up.
+    ///
+    /// # Errors
+    /// As [`Self::scan`].
+    pub fn scan_owned(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<Vec<u8>, Error> {
+        self.inner().run_blocks(scan_call(&bytes, kind, ScanExtent::Inclusive)?, bytes)
+    }
+
+    /// [`Self::exclusive_scan`] of bytes that the caller gives up; empty at rank 0.
+    ///
+    /// # Errors
+    /// As [`Self::exclusive_scan`].
+    pub fn exclusive_scan_owned(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<Vec<u8>, Error> {
+        self.inner().run_blocks(scan_call(&bytes, kind, ScanExtent::Exclusive)?, bytes)
+    }
+
     /// Starts a barrier.
     ///
     /// # Errors
@@ -179,6 +206,32 @@ impl Communicator {
         self.start_owned(CollectiveOperation::Reduce { root: Rank(root), kind }, bytes)
     }
 
+    /// Starts a reduce-scatter of equal blocks; its result is this rank's block.
+    ///
+    /// # Errors
+    /// As [`Self::reduce_scatter`].
+    pub fn start_owned_reduce_scatter(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<OwnedRequest, Error> {
+        let lengths = BlockLengths::Equal(bytes.len() / self.size() as usize);
+        let call = self.reduce_scatter_call(&bytes, lengths, kind)?;
+        self.start_owned_blocks(call, bytes)
+    }
+
+    /// Starts a scan; its result is the reduction of this rank's bytes and those of the ranks before it.
+    ///
+    /// # Errors
+    /// As [`Self::scan`].
+    pub fn start_owned_scan(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<OwnedRequest, Error> {
+        self.start_owned_blocks(scan_call(&bytes, kind, ScanExtent::Inclusive)?, bytes)
+    }
+
+    /// Starts an exclusive scan; its result is the reduction of the bytes of the ranks before this one, and empty at rank 0.
+    ///
+    /// # Errors
+    /// As [`Self::exclusive_scan`].
+    pub fn start_owned_exclusive_scan(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<OwnedRequest, Error> {
+        self.start_owned_blocks(scan_call(&bytes, kind, ScanExtent::Exclusive)?, bytes)
+    }
+
     /// The counter of failures that this process has learned of.
     pub fn failure_counter(&self) -> FailureCounter {
         FailureCounter(self.inner().failure_count())
@@ -193,6 +246,11 @@ impl Communicator {
     /// Why this communicator is unusable, if this process has learned of it.
     pub fn known_failure(&self) -> Option<Error> {
         self.inner().known_failure()
+    }
+
+    fn start_owned_blocks(&self, call: BlockCall, bytes: Vec<u8>) -> Result<OwnedRequest, Error> {
+        let id = self.inner().start_blocks(call, bytes)?;
+        Ok(OwnedRequest { communicator: Arc::clone(self.inner()), id })
     }
 
     fn start_owned(&self, collective: CollectiveOperation, bytes: Vec<u8>) -> Result<OwnedRequest, Error> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use hostmem::team::Team;
 use units::{GroupId, Rank};
 
-use crate::communicator_inner::{CommunicatorInner, CommunicatorLayout};
+use crate::communicator_inner::CommunicatorInner;
+use crate::communicator_layout::CommunicatorLayout;
 use crate::error::JoinError;
 use crate::hierarchical_operation::{HostTeams, TeamPair, host_rank};
 use crate::job_process::JobProcess;

@@ -2,14 +2,16 @@
 //!
 //! In: the route, the buffers, and a driver that either polls or blocks. Out: the result in the buffers.
 //! Rules: teams and the network require every rank's operations in one order. So an operation starts its inter-host stage only after
-//! all earlier operations have started theirs, and likewise its down stage. The up stage starts with the operation.
+//! all earlier operations have started theirs, and likewise its down stage. The up stage starts with the operation, unless an earlier
+//! operation has more than one call in it.
 
 use engine::network::{OperationHandle, StreamBuffers};
 use hostmem::team::{CollectiveBuffers, Team, TeamCall, TeamOperation};
-use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMethod};
+use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMethod, ScheduledCollective};
 use reduce::{ElementType, Operator, ReductionKind};
 use units::{GroupId, Rank};
 
+use crate::block_operation::BlockOperation;
 use crate::error::Error;
 
 /// A buffer up to this size is kept for the next inter-host stage: to allocate it anew costs more than to fill it.
@@ -109,12 +111,18 @@ pub(crate) trait StageDriver {
     ) -> Result<bool, Error>;
 
     /// Starts the inter-host stage.
-    fn start_inter_host(&mut self, route: &CollectiveRoute, data: Vec<u8>) -> OperationHandle;
+    fn start_inter_host(
+        &mut self,
+        route: &CollectiveRoute,
+        collective: ScheduledCollective,
+        data: Vec<u8>,
+    ) -> OperationHandle;
 
     /// Starts the inter-host stage as a stream in the caller's memory.
     fn start_stream(
         &mut self,
         route: &CollectiveRoute,
+        collective: ScheduledCollective,
         algorithm: CollectiveAlgorithm,
         buffers: StreamBuffers,
     ) -> OperationHandle;
@@ -130,6 +138,7 @@ pub(crate) trait StageDriver {
 /// Stages that later operations must not start yet, because an earlier operation has not started its own.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct StartGate {
+    up_closed: bool,
     inter_host_closed: bool,
     down_closed: bool,
 }
@@ -140,6 +149,8 @@ pub(crate) struct HierarchicalOperation {
     route: CollectiveRoute,
     stage: HierarchyStage,
     completed_by: Option<InterHostMethod>,
+    /// What the stages move, if that is not the caller's vector.
+    blocks: Option<Box<BlockOperation>>,
     /// Where a rank of a reduce that gets no result keeps partial sums of a stream.
     scratch: Vec<u8>,
 }
@@ -147,7 +158,19 @@ pub(crate) struct HierarchicalOperation {
 impl HierarchicalOperation {
     #[inline]
     pub(crate) fn new(id: u64, route: CollectiveRoute, buffer: OperationBuffer) -> Self {
-        Self { id, buffer, route, stage: HierarchyStage::Up(None), completed_by: None, scratch: Vec::new() }
+        let (completed_by, blocks, scratch) = (None, None, Vec::new());
+        Self { id, buffer, route, stage: HierarchyStage::Up(None), completed_by, blocks, scratch }
+    }
+
+    /// An operation on blocks, which has buffers of its own.
+    pub(crate) fn with_blocks(id: u64, route: CollectiveRoute, blocks: BlockOperation) -> Self {
+        let buffer = OperationBuffer::Owned(Vec::new());
+        Self { blocks: Some(Box::new(blocks)), ..Self::new(id, route, buffer) }
+    }
+
+    /// The result of an operation that has buffers of its own.
+    pub(crate) fn take_result(&mut self) -> Option<Vec<u8>> {
+        self.blocks.as_mut().map(|blocks| blocks.take_result())
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -213,18 +236,24 @@ impl HierarchicalOperation {
     ) -> Result<(), Error> {
         let HierarchyStage::Up(operation) = &mut self.stage else { return Ok(()) };
         let is_whole = matches!(teams, HostTeams::Whole(_));
-        if let (Some(call), Some(team)) = (self.route.up, teams.up()) {
-            let is_complete = if is_whole {
-                driver.drive_team(team, operation, call, buffers)?
-            } else {
+        let is_complete = match (&mut self.blocks, self.route.up, teams.up()) {
+            (_, _, Some(_)) if gate.up_closed && operation.is_none() => false,
+            (Some(blocks), _, team) => blocks.drive_up(team, operation, driver)?,
+            (None, Some(call), Some(team)) if is_whole => driver.drive_team(team, operation, call, buffers)?,
+            (None, Some(call), Some(team)) => {
                 let mut buffers = buffers_for(call, self.route.local_rank, bytes_of(buffers));
                 driver.drive_team(team, operation, call, &mut buffers)?
-            };
-            if !is_complete {
-                gate.inter_host_closed |= self.route.role == HostRole::Leader;
-                gate.down_closed = true;
-                return Ok(());
             }
+            _ => true,
+        };
+        if !is_complete {
+            gate.up_closed |= self.blocks.as_ref().is_some_and(|blocks| blocks.has_more_pieces());
+            gate.inter_host_closed |= self.route.role == HostRole::Leader;
+            gate.down_closed = true;
+            return Ok(());
+        }
+        if let Some(blocks) = &mut self.blocks {
+            blocks.finish_up();
         }
         self.stage = match self.route.role {
             HostRole::Leader => HierarchyStage::InterHost(None),
@@ -242,15 +271,23 @@ impl HierarchicalOperation {
     ) -> Result<(), Error> {
         let HierarchyStage::InterHost(handle) = &mut self.stage else { return Ok(()) };
         if handle.is_none() && !gate.inter_host_closed {
-            *handle = Some(match self.route.streamed {
-                Some(algorithm) => {
-                    let buffers = stream_buffers(&self.route, buffers, &mut self.scratch);
-                    driver.start_stream(&self.route, algorithm, buffers)
+            *handle = Some(match (&mut self.blocks, self.route.streamed) {
+                (Some(blocks), Some(algorithm)) => {
+                    let (collective, buffers) = (blocks.between_hosts()?, blocks.stream_buffers());
+                    driver.start_stream(&self.route, collective, algorithm, buffers)
                 }
-                None => {
+                (Some(blocks), None) => {
+                    let (collective, data) = (blocks.between_hosts()?, blocks.take_vector());
+                    driver.start_inter_host(&self.route, collective, data)
+                }
+                (None, Some(algorithm)) => {
+                    let buffers = stream_buffers(&self.route, buffers, &mut self.scratch);
+                    driver.start_stream(&self.route, self.route.inter_host.0.into(), algorithm, buffers)
+                }
+                (None, None) => {
                     let mut data = std::mem::take(spare);
                     data.extend_from_slice(bytes_of(buffers));
-                    driver.start_inter_host(&self.route, data)
+                    driver.start_inter_host(&self.route, self.route.inter_host.0.into(), data)
                 }
             });
         }
@@ -261,13 +298,17 @@ impl HierarchicalOperation {
             gate.down_closed = true;
             return Ok(());
         };
-        // A barrier, and a reduce at all but its root, return nothing.
-        if data.len() == bytes.len() {
-            bytes.copy_from_slice(&data);
-        }
-        if data.capacity() <= MAX_SPARE_BYTES {
-            data.clear();
-            *spare = data;
+        if let Some(blocks) = &mut self.blocks {
+            blocks.finish_inter_host(self.route.streamed.is_none().then_some(data));
+        } else {
+            // A barrier, and a reduce at all but its root, return nothing.
+            if data.len() == bytes.len() {
+                bytes.copy_from_slice(&data);
+            }
+            if data.capacity() <= MAX_SPARE_BYTES {
+                data.clear();
+                *spare = data;
+            }
         }
         self.completed_by = tree_is_sound.then_some(self.route.inter_host.1);
         self.stage = HierarchyStage::Down(None);
@@ -288,10 +329,17 @@ impl HierarchicalOperation {
                 return Ok(());
             }
             let call = TeamCall::Broadcast { root: 0 };
-            let mut buffers = buffers_for(call, self.route.local_rank, bytes_of(buffers));
+            let bytes = match &mut self.blocks {
+                Some(blocks) => blocks.down_bytes(),
+                None => bytes_of(buffers),
+            };
+            let mut buffers = buffers_for(call, self.route.local_rank, bytes);
             if !driver.drive_team(team, operation, call, &mut buffers)? {
                 return Ok(());
             }
+        }
+        if let Some(blocks) = &mut self.blocks {
+            blocks.finish();
         }
         self.stage = HierarchyStage::Complete;
         Ok(())
@@ -305,7 +353,7 @@ fn stream_buffers(
     scratch: &mut Vec<u8>,
 ) -> StreamBuffers {
     let (input, output, bytes) = match buffers {
-        CollectiveBuffers::Empty => {
+        CollectiveBuffers::Empty | CollectiveBuffers::Exchange { .. } => {
             let nothing = std::ptr::NonNull::<u8>::dangling().as_ptr();
             (nothing.cast_const(), nothing, 0)
         }
@@ -331,13 +379,13 @@ fn bytes_of<'b>(buffers: &'b mut CollectiveBuffers<'_>) -> &'b mut [u8] {
     }
 }
 
-/// The buffers with which this rank takes part in a call within its host.
-fn buffers_for(call: TeamCall, local_rank: u16, bytes: &mut [u8]) -> CollectiveBuffers<'_> {
+/// The buffers with which this rank takes part in a call within its host; an exchange has its own.
+pub(crate) fn buffers_for(call: TeamCall, local_rank: u16, bytes: &mut [u8]) -> CollectiveBuffers<'_> {
     let only_sends = match call {
         TeamCall::Barrier => return CollectiveBuffers::Empty,
         TeamCall::Broadcast { root } => root == local_rank,
         TeamCall::Reduce { root, .. } => root != local_rank,
-        TeamCall::AllReduce { .. } => false,
+        TeamCall::AllReduce { .. } | TeamCall::Exchange { .. } => false,
     };
     if only_sends { CollectiveBuffers::InputOnly(bytes) } else { CollectiveBuffers::InPlace(bytes) }
 }

@@ -1,5 +1,6 @@
 //! Pleach for applications: barrier, broadcast, reduce and allreduce among the processes of a job, through aggregation nodes in the
-//! network where available, with correct results while the network fails.
+//! network where available, with correct results while the network fails; and reduce-scatter, scans, gathers, scatters and alltoall
+//! among the hosts.
 //!
 //! ```no_run
 //! let world = pleach::join()?;
@@ -13,10 +14,13 @@
 //!
 //! Reading order, from the top: [`Communicator`] is the API; `formation` creates one, `offload` requests its aggregation tree;
 //! `communicator_inner` chooses a route for each operation and runs it; `hierarchical_operation` is one operation's way through shared
-//! memory and network; `job_process` is the process in its job, `shared_engine` and `progress_engine` make progress for all of it.
+//! memory and network, and `block_operation` what it moves if ranks have different parts of the result; `job_process` is the process in its job, `shared_engine` and `progress_engine` make progress for all of it.
 
+mod block_collectives;
+mod block_operation;
 mod communicator;
 mod communicator_inner;
+mod communicator_layout;
 mod datatype;
 mod embedded;
 pub mod environment;

@@ -21,6 +21,15 @@ pub enum CollectiveBuffers<'a> {
         /// Overwritten by the result.
         output: &'a mut [u8],
     },
+    /// For an exchange. The input has the same length at every rank.
+    Exchange {
+        /// Not changed.
+        input: &'a [u8],
+        /// Which part of every rank's input this rank reads; each rank may read another.
+        part: Range<usize>,
+        /// Overwritten by the parts of all ranks, one after the other.
+        output: &'a mut [u8],
+    },
 }
 
 impl CollectiveBuffers<'_> {
@@ -40,8 +49,11 @@ impl CollectiveBuffers<'_> {
         }
         let suits = match self {
             Self::Empty => verb == TeamVerb::Barrier,
-            Self::InputOnly(_) => !takes_result,
-            Self::InPlace(_) | Self::Separate { .. } => true,
+            Self::InputOnly(_) => !takes_result && verb != TeamVerb::Exchange,
+            Self::InPlace(_) | Self::Separate { .. } => verb != TeamVerb::Exchange,
+            Self::Exchange { input, part, .. } => {
+                verb == TeamVerb::Exchange && part.start <= part.end && part.end <= input.len()
+            }
         };
         if suits { Ok(()) } else { Err(TeamError::WrongBuffers { verb }) }
     }
@@ -50,7 +62,7 @@ impl CollectiveBuffers<'_> {
     pub(super) fn input(&self) -> &[u8] {
         match self {
             Self::Empty => &[],
-            Self::InputOnly(input) | Self::Separate { input, .. } => input,
+            Self::InputOnly(input) | Self::Separate { input, .. } | Self::Exchange { input, .. } => input,
             Self::InPlace(both) => both,
         }
     }
@@ -60,7 +72,23 @@ impl CollectiveBuffers<'_> {
         match self {
             Self::Empty => &mut [],
             Self::InputOnly(_) => unreachable!("`check` accepts this only from ranks that take no result"),
-            Self::Separate { output, .. } | Self::InPlace(output) => output,
+            Self::Separate { output, .. } | Self::Exchange { output, .. } | Self::InPlace(output) => output,
+        }
+    }
+
+    /// True if the output of an exchange has space for the parts of so many ranks.
+    pub(super) fn fits_exchange(&self, ranks: usize) -> bool {
+        match self {
+            Self::Exchange { part, output, .. } => output.len() == part.len() * ranks,
+            _ => false,
+        }
+    }
+
+    /// Takes this rank's part of another rank's bytes, or of its own.
+    pub(super) fn take_part(&mut self, rank: usize, bytes: Option<&[u8]>) {
+        if let Self::Exchange { input, part, output } = self {
+            let bytes = bytes.unwrap_or(input);
+            output[rank * part.len()..][..part.len()].copy_from_slice(&bytes[part.clone()]);
         }
     }
 

@@ -57,6 +57,8 @@ pub enum TeamVerb {
     Reduce = 3,
     /// Folds the bytes of all ranks for all ranks.
     AllReduce = 4,
+    /// Each rank reads a part of every rank's bytes.
+    Exchange = 5,
 }
 
 /// The operation that a rank called, with its arguments. All ranks must call the same.
@@ -81,8 +83,10 @@ impl CallSignature {
 
     /// The operation; none if its code is unknown.
     pub fn verb(&self) -> Option<TeamVerb> {
-        let verbs = [TeamVerb::Barrier, TeamVerb::Broadcast, TeamVerb::Reduce, TeamVerb::AllReduce];
-        verbs.into_iter().find(|verb| *verb as u64 == (self.word >> VERB_SHIFT) & 0xff)
+        use TeamVerb::{AllReduce, Barrier, Broadcast, Exchange, Reduce};
+        [Barrier, Broadcast, Reduce, AllReduce, Exchange]
+            .into_iter()
+            .find(|verb| *verb as u64 == (self.word >> VERB_SHIFT) & 0xff)
     }
 
     /// The root, for operations that have one.
@@ -109,7 +113,7 @@ impl CallSignature {
     #[inline]
     pub(super) fn is_rooted(&self) -> bool {
         let verb = (self.word >> VERB_SHIFT) as u8;
-        verb != TeamVerb::Barrier as u8 && verb != TeamVerb::AllReduce as u8
+        verb == TeamVerb::Broadcast as u8 || verb == TeamVerb::Reduce as u8
     }
 
     /// The history of a rank after it has posted this.

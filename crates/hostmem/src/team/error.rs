@@ -146,6 +146,11 @@ pub enum TeamError {
         /// Bytes given.
         length: usize,
     },
+    /// The input of an exchange is too long; it can be exchanged piece by piece.
+    ExchangeTooLong {
+        /// Bytes given.
+        length: usize,
+    },
     /// The buffers do not suit this rank's part in the operation.
     WrongBuffers {
         /// The operation.
@@ -176,6 +181,9 @@ impl fmt::Display for TeamError {
                 write!(f, "{length} bytes are not a multiple of the element size of {element_size} bytes")
             }
             Self::TooLong { length } => write!(f, "{length} bytes exceed the limit of 1 TiB"),
+            Self::ExchangeTooLong { length } => {
+                write!(f, "{length} bytes are too long for one exchange; they can be exchanged piece by piece")
+            }
             Self::WrongBuffers { verb } => write!(f, "these buffers do not suit the part of this rank in a {verb}"),
             Self::LengthsDiffer { expected, found } => write!(f, "a buffer has {found} bytes, expected {expected}"),
         }
@@ -211,6 +219,7 @@ impl fmt::Display for TeamVerb {
             Self::Broadcast => "broadcast",
             Self::Reduce => "reduce",
             Self::AllReduce => "allreduce",
+            Self::Exchange => "exchange",
         })
     }
 }

@@ -143,8 +143,12 @@ impl Team {
             return Err(broken);
         }
         if self.ranks == 1 {
-            if operation.takes_result {
-                data.seed(0..operation.length());
+            match operation.verb {
+                TeamVerb::Exchange => data.take_part(0, None),
+                _ if operation.takes_result => {
+                    data.seed(0..operation.length());
+                }
+                _ => {}
             }
             operation.stage = OperationStage::Over;
             return Ok(TeamProgress::Done);

@@ -62,5 +62,5 @@ pub use buffers::CollectiveBuffers;
 pub use descriptor::{CallSignature, TeamVerb};
 pub use error::{TeamError, TeamJoinError, TeamWaitError};
 pub use local_team::Team;
-pub use operation::{TeamCall, TeamOperation, TeamProgress};
+pub use operation::{MAX_EXCHANGE_BYTES, TeamCall, TeamOperation, TeamProgress};
 pub use wait::WaitMode;

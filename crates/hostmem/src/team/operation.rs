@@ -29,7 +29,15 @@ pub enum TeamCall {
         /// Element type and operator.
         kind: ReductionKind,
     },
+    /// Each rank reads a part of every rank's bytes, as its [`CollectiveBuffers::Exchange`] says: of at most [`MAX_EXCHANGE_BYTES`].
+    Exchange {
+        /// What it is for. Ranks that pass different ones call different operations.
+        purpose: u16,
+    },
 }
+
+/// The longest input of an exchange; longer ones are exchanged piece by piece.
+pub const MAX_EXCHANGE_BYTES: usize = SLOT_BYTES;
 
 impl TeamCall {
     pub(super) fn parts(self) -> (TeamVerb, u16, Option<ReductionKind>) {
@@ -38,6 +46,7 @@ impl TeamCall {
             Self::Broadcast { root } => (TeamVerb::Broadcast, root, None),
             Self::Reduce { root, kind } => (TeamVerb::Reduce, root, Some(kind)),
             Self::AllReduce { kind } => (TeamVerb::AllReduce, 0, Some(kind)),
+            Self::Exchange { purpose } => (TeamVerb::Exchange, purpose, None),
         }
     }
 }
@@ -154,7 +163,8 @@ impl TeamOperation {
     ) -> Result<(), TeamError> {
         let (verb, root, kind) = call.parts();
         let length = data.length();
-        if usize::from(root) >= ranks {
+        let is_exchange = verb == TeamVerb::Exchange;
+        if usize::from(root) >= ranks && !is_exchange {
             return Err(TeamError::NoSuchRoot { root, ranks: ranks as u16 });
         }
         if let Some(kind) = kind
@@ -165,9 +175,15 @@ impl TeamOperation {
         if length as u64 > MAX_BYTES {
             return Err(TeamError::TooLong { length });
         }
+        if is_exchange && length > MAX_EXCHANGE_BYTES {
+            return Err(TeamError::ExchangeTooLong { length });
+        }
+        if is_exchange && !data.fits_exchange(ranks) {
+            return Err(TeamError::WrongBuffers { verb });
+        }
         let is_root = usize::from(root) == rank;
         let takes_result = match verb {
-            TeamVerb::Barrier | TeamVerb::AllReduce => true,
+            TeamVerb::Barrier | TeamVerb::AllReduce | TeamVerb::Exchange => true,
             TeamVerb::Broadcast => !is_root,
             TeamVerb::Reduce => is_root,
         };
@@ -205,14 +221,14 @@ impl TeamOperation {
             TeamVerb::Barrier => false,
             TeamVerb::Broadcast => rank == self.root(),
             TeamVerb::Reduce => rank != self.root(),
-            TeamVerb::AllReduce => true,
+            TeamVerb::AllReduce | TeamVerb::Exchange => true,
         }
     }
 
     /// Other ranks wait for this rank's descriptor. Otherwise its signature record is enough.
     pub(super) fn posts_descriptor(&self, rank: usize) -> bool {
         match self.verb {
-            TeamVerb::Barrier | TeamVerb::AllReduce => true,
+            TeamVerb::Barrier | TeamVerb::AllReduce | TeamVerb::Exchange => true,
             TeamVerb::Broadcast => rank == self.root() || self.route == PayloadRoute::Pipe,
             TeamVerb::Reduce => rank != self.root() || self.route == PayloadRoute::Pipe,
         }

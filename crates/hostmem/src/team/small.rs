@@ -1,6 +1,7 @@
 //! Operations whose payload fits a descriptor, leaf or slot: they complete as soon as the descriptors they need are posted.
 
 use super::buffers::CollectiveBuffers;
+use super::descriptor::TeamVerb;
 use super::error::TeamError;
 use super::fold::{combine, fold_whole};
 use super::local_team::Team;
@@ -70,6 +71,7 @@ impl Team {
     ) -> Result<TeamProgress, TeamError> {
         if self.oversubscription.is_shared
             && operation.route != PayloadRoute::Pipe
+            && operation.verb != TeamVerb::Exchange
             && self.take_shared_result(operation, data)
         {
             return Ok(self.finish_small(operation));
@@ -94,6 +96,7 @@ impl Team {
         }
         self.check_history(operation)?;
         match operation.route {
+            _ if operation.verb == TeamVerb::Exchange => self.read_parts(operation, data),
             PayloadRoute::Post => self.fold_posts(operation, data),
             PayloadRoute::Leaf => self.fold_leaves(operation, data),
             PayloadRoute::Slot => self.fold_slots(operation, data),
@@ -158,6 +161,29 @@ impl Team {
             let slot = unsafe { self.region.slot(rank, self.slot_of(rank, number), length) };
             &slot[part]
         });
+    }
+
+    /// Reads this rank's part of every rank's bytes.
+    fn read_parts(&mut self, operation: &TeamOperation, data: &mut CollectiveBuffers<'_>) {
+        let (number, length) = (operation.number, operation.length());
+        let channel = self.window.channel(number);
+        for rank in 0..self.ranks {
+            match operation.route {
+                _ if rank == self.rank => data.take_part(rank, None),
+                PayloadRoute::Post => {
+                    data.take_part(rank, Some(&self.region.descriptor(rank, channel).payload()[..]))
+                }
+                PayloadRoute::Leaf => {
+                    // SAFETY: the descriptor was observed, and its owner does not write the leaf again before this rank has settled.
+                    data.take_part(rank, Some(unsafe { self.region.leaf(rank, channel, length) }));
+                }
+                PayloadRoute::Slot | PayloadRoute::Pipe => {
+                    // SAFETY: the descriptor was observed, and its owner does not write the slot again before this rank has settled.
+                    let slot = unsafe { self.region.slot(rank, self.slot_of(rank, number), length) };
+                    data.take_part(rank, Some(slot));
+                }
+            }
+        }
     }
 
     /// The offset of an operation's slot, from the observed descriptor of its owner.

@@ -11,7 +11,7 @@ use engine::network::{OperationHandle, StreamBuffers};
 use hostmem::team::{
     CollectiveBuffers, Team, TeamCall, TeamError, TeamOperation, TeamProgress, TeamWaitError, WaitMode,
 };
-use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMethod};
+use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMethod, ScheduledCollective};
 
 use super::{CommunicatorInner, CommunicatorState};
 use crate::error::Error;
@@ -172,7 +172,7 @@ impl CommunicatorInner {
 
     /// Blocks until an operation is complete, the only one in flight.
     #[inline]
-    fn complete(
+    pub(super) fn complete(
         &self,
         state: &mut CommunicatorState,
         operation: &mut HierarchicalOperation,
@@ -190,7 +190,7 @@ impl CommunicatorInner {
 
     /// Blocks until an operation of the queue is complete; its own bytes. `borrowed` are the caller's, if it works on those.
     #[inline(never)]
-    fn wait_for(
+    pub(super) fn wait_for(
         &self,
         state: &mut CommunicatorState,
         id: u64,
@@ -237,11 +237,11 @@ impl CommunicatorInner {
         let bytes = borrowed.unwrap_or(&mut owned);
         let mut buffers = operation.buffers(&state.teams, bytes);
         self.complete(state, &mut operation, &mut buffers)?;
-        Ok(owned)
+        Ok(operation.take_result().unwrap_or(owned))
     }
 
     /// Advances every operation in flight as far as it goes without blocking.
-    fn advance(&self, state: &mut CommunicatorState, mut borrowed: Option<(u64, &mut [u8])>) {
+    pub(super) fn advance(&self, state: &mut CommunicatorState, mut borrowed: Option<(u64, &mut [u8])>) {
         if let Some((error, since)) = &state.suspected {
             if let Some(agreed) = self.agreed_failure(error, *since) {
                 self.settle(state, &agreed);
@@ -332,7 +332,7 @@ impl CommunicatorState {
         self.suspected.get_or_insert((error, Instant::now()));
     }
 
-    fn take_id(&mut self) -> u64 {
+    pub(super) fn take_id(&mut self) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         id
@@ -360,10 +360,11 @@ impl CommunicatorState {
 
     fn collect_completed(&mut self) {
         while let Some(index) = self.queue.iter().position(HierarchicalOperation::is_complete) {
-            let Some(operation) = self.queue.remove(index) else { return };
+            let Some(mut operation) = self.queue.remove(index) else { return };
             self.count(&operation);
+            let result = operation.take_result();
             let bytes = match operation.buffer {
-                OperationBuffer::Owned(bytes) => bytes,
+                OperationBuffer::Owned(bytes) => result.unwrap_or(bytes),
                 OperationBuffer::Borrowed => Vec::new(),
             };
             self.completed.insert(operation.id, Ok(bytes));
@@ -401,8 +402,13 @@ impl StageDriver for BlockingDriver<'_> {
         self.communicator.wait_in_team(team, operation, call, buffers).map(|()| true)
     }
 
-    fn start_inter_host(&mut self, route: &CollectiveRoute, data: Vec<u8>) -> OperationHandle {
-        let (collective, method) = route.inter_host;
+    fn start_inter_host(
+        &mut self,
+        route: &CollectiveRoute,
+        collective: ScheduledCollective,
+        data: Vec<u8>,
+    ) -> OperationHandle {
+        let method = route.inter_host.1;
         let network = &mut self.communicator.process.shared.engine().network;
         let handle = network.start(route.context, method, collective, data);
         self.multicast_socket =
@@ -413,11 +419,12 @@ impl StageDriver for BlockingDriver<'_> {
     fn start_stream(
         &mut self,
         route: &CollectiveRoute,
+        collective: ScheduledCollective,
         algorithm: CollectiveAlgorithm,
         buffers: StreamBuffers,
     ) -> OperationHandle {
         let network = &mut self.communicator.process.shared.engine().network;
-        let handle = network.start_stream(route.context, algorithm, route.inter_host.0, buffers);
+        let handle = network.start_stream(route.context, algorithm, collective, buffers);
         *self.stream.insert(handle)
     }
 
@@ -463,18 +470,23 @@ impl StageDriver for PollingDriver<'_> {
         Ok(operation.is_over() || team.poll(operation, buffers)? == TeamProgress::Done)
     }
 
-    fn start_inter_host(&mut self, route: &CollectiveRoute, data: Vec<u8>) -> OperationHandle {
-        let (collective, method) = route.inter_host;
-        self.engine.network.start(route.context, method, collective, data)
+    fn start_inter_host(
+        &mut self,
+        route: &CollectiveRoute,
+        collective: ScheduledCollective,
+        data: Vec<u8>,
+    ) -> OperationHandle {
+        self.engine.network.start(route.context, route.inter_host.1, collective, data)
     }
 
     fn start_stream(
         &mut self,
         route: &CollectiveRoute,
+        collective: ScheduledCollective,
         algorithm: CollectiveAlgorithm,
         buffers: StreamBuffers,
     ) -> OperationHandle {
-        self.engine.network.start_stream(route.context, algorithm, route.inter_host.0, buffers)
+        self.engine.network.start_stream(route.context, algorithm, collective, buffers)
     }
 
     fn drive_inter_host(
@@ -500,7 +512,8 @@ fn take_result(
 /// Runs something that wants input and result in one place.
 fn in_place<R>(buffers: &mut CollectiveBuffers<'_>, run: impl FnOnce(&mut [u8]) -> R) -> R {
     match buffers {
-        CollectiveBuffers::Empty => run(&mut []),
+        // An exchange is a call of a stage, not of an operation.
+        CollectiveBuffers::Empty | CollectiveBuffers::Exchange { .. } => run(&mut []),
         CollectiveBuffers::InputOnly(input) => run(&mut input.to_vec()),
         CollectiveBuffers::InPlace(bytes) => run(bytes),
         CollectiveBuffers::Separate { input, output } => {

@@ -1,7 +1,9 @@
 //! The state behind a communicator: its ranks, their hosts, operations in flight, and whether it has failed.
 //!
-//! `routing` chooses how an operation goes through host and network, `execution` runs it.
+//! `routing` chooses how an operation goes through host and network, `execution` runs it; `block_execution` does both for operations
+//! on blocks.
 
+mod block_execution;
 mod execution;
 mod routing;
 
@@ -15,6 +17,7 @@ use protocol::collective::{
 };
 use units::GroupId;
 
+use crate::communicator_layout::CommunicatorLayout;
 use crate::error::Error;
 use crate::failure_agreement::AGREEMENT_TIMEOUT;
 use crate::hierarchical_operation::{CollectiveRoute, HierarchicalOperation, HostTeams};
@@ -57,24 +60,10 @@ struct CommunicatorState {
     statistics: CommunicatorStatistics,
 }
 
-/// Which ranks a communicator has, and where they are.
-pub(crate) struct CommunicatorLayout {
-    /// In the communicator of all ranks.
-    pub ranks: Vec<u32>,
-    /// This process's rank.
-    pub rank: u32,
-    /// The ranks of this communicator, host by host; the first of each is its leader.
-    pub hosts: Vec<Vec<u32>>,
-    /// This process's host.
-    pub host: usize,
-    /// This process's rank within its host.
-    pub local_rank: u16,
-}
-
 pub(crate) struct CommunicatorInner {
     process: Arc<JobProcess>,
     context: GroupId,
-    layout: CommunicatorLayout,
+    layout: Arc<CommunicatorLayout>,
     /// How many leaders share a CPU, on the machine where most do.
     leaders_per_cpu: u32,
     selection: Mutex<SelectionContext>,
@@ -114,7 +103,7 @@ impl CommunicatorInner {
         };
         let failure_count = Arc::clone(process.shared.engine().failure_count());
         let (selection, state) = (Mutex::new(selection), Mutex::new(state));
-        Self { process, context, layout, leaders_per_cpu, selection, failure_count, state }
+        Self { process, context, layout: Arc::new(layout), leaders_per_cpu, selection, failure_count, state }
     }
 
     pub(crate) fn process(&self) -> &Arc<JobProcess> {
@@ -270,7 +259,7 @@ impl CommunicatorInner {
         if !self.is_leader() && is_mismatch {
             return; // The leader finds out by itself, and other hosts through it.
         }
-        let CommunicatorLayout { ranks, hosts, host, .. } = &self.layout;
+        let CommunicatorLayout { ranks, hosts, host, .. } = &*self.layout;
         let same_host: Vec<u32> = hosts[*host][1..].iter().map(|rank| ranks[*rank as usize]).collect();
         let others: Vec<u32> = ranks.iter().copied().filter(|rank| *rank != self.process.rank).collect();
         let mut engine = self.process.shared.engine();

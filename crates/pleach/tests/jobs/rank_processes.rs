@@ -88,3 +88,39 @@ pub(crate) fn wait_with_stderr(mut child: Child) -> (Option<i32>, String) {
     stderr.truncate(4_000);
     (status, stderr)
 }
+
+/// A /dev/shm of its own, in a mount namespace that lives as long as this. Ranks with different ones are on different hosts.
+pub(crate) struct SharedMemoryNamespace {
+    holder: Child,
+}
+
+impl SharedMemoryNamespace {
+    /// With so much space, in the words of `mount`; none if mounting is not allowed, which is an error under CI.
+    pub(crate) fn new(size: &str) -> Option<Self> {
+        let script = format!("mount -t tmpfs -o size={size} tmpfs /dev/shm && echo ready && exec sleep 1000");
+        let mut command = Command::new("unshare");
+        let holder = command.args(["--mount", "sh", "-c", &script]).stdout(Stdio::piped()).spawn();
+        let mut namespace = Self { holder: holder.expect("unshare of util-linux") };
+        let mut line = String::new();
+        let stdout = namespace.holder.stdout.as_mut().expect("a pipe");
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).expect("a line");
+        if line == "ready\n" {
+            return Some(namespace);
+        }
+        let ci = std::env::var("CI").unwrap_or_default();
+        assert!(matches!(ci.as_str(), "" | "0" | "false"), "not tested, and CI is set: mounting needs root");
+        println!("not tested: mounting needs root");
+        None
+    }
+
+    /// The argument of `nsenter` that enters it.
+    pub(crate) fn argument(&self) -> String {
+        format!("--mount=/proc/{}/ns/mnt", self.holder.id())
+    }
+}
+
+impl Drop for SharedMemoryNamespace {
+    fn drop(&mut self) {
+        let _ = self.holder.kill().and_then(|()| self.holder.wait());
+    }
+}

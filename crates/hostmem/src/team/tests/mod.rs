@@ -3,6 +3,7 @@
 mod agreement;
 mod all_operations;
 mod cma_broadcast;
+mod exchange;
 mod fold;
 mod outstanding;
 mod oversubscription;
@@ -96,6 +97,7 @@ fn expected(call: TeamCall, seed: u64, rank: u16, ranks: u16, length: usize) -> 
         TeamCall::AllReduce { kind } => fold(kind),
         TeamCall::Reduce { root, kind } if root == rank => fold(kind),
         TeamCall::Reduce { .. } => contribution(seed, rank, length),
+        TeamCall::Exchange { .. } => unreachable!("`exchange` has its own tests"),
     }
 }
 

@@ -1,4 +1,5 @@
-/* Pleach for C: barrier, broadcast, reduce and allreduce among the processes of a job.
+/* Pleach for C: barrier, broadcast, reduce, allreduce, reduce-scatter, scans, gathers, scatters and alltoall among the processes of a
+ * job.
  *
  *     cc program.c -Icrates/pleach-c/include -Ltarget/release -lpleach_c
  *     pleach launch -n 8 -- ./a.out
@@ -99,6 +100,36 @@ pleach_status pleach_reduce(const pleach_communicator *communicator, void *vecto
 /* Sums, rounded once: the bits do not depend on the placement of the ranks either. */
 pleach_status pleach_all_reduce_exact_f32(const pleach_communicator *communicator, float *vector, size_t count);
 pleach_status pleach_all_reduce_exact_f64(const pleach_communicator *communicator, double *vector, size_t count);
+
+/* Reduces the vectors of all ranks; each rank gets a block of `count` elements, in rank order. The input has as many per rank. Input and
+ * output do not overlap, as in all functions that have both. */
+pleach_status pleach_reduce_scatter(const pleach_communicator *communicator, const void *input, void *output,
+                                    size_t count, pleach_type type, pleach_operator op);
+/* Each rank gets the reduction of its own vector and those of the ranks before it, in place. */
+pleach_status pleach_scan(const pleach_communicator *communicator, void *vector, size_t count, pleach_type type,
+                          pleach_operator op);
+/* The same without its own vector; that of rank 0 stays unchanged. */
+pleach_status pleach_exclusive_scan(const pleach_communicator *communicator, void *vector, size_t count,
+                                    pleach_type type, pleach_operator op);
+/* Copies `bytes` bytes of every rank to all ranks, in rank order. */
+pleach_status pleach_all_gather(const pleach_communicator *communicator, const void *input, void *output, size_t bytes);
+/* The same; only the root gets them. The output of other ranks is not used, and may be NULL. */
+pleach_status pleach_gather(const pleach_communicator *communicator, const void *input, void *output, size_t bytes,
+                            uint32_t root);
+/* Copies `bytes` bytes of the root's input to each rank, in rank order. The input of other ranks is not used, and may be NULL. */
+pleach_status pleach_scatter(const pleach_communicator *communicator, const void *input, void *output, size_t bytes,
+                             uint32_t root);
+/* Copies `bytes` bytes of every rank's input to each rank: block r of the input goes to rank r, block r of the output is from it. */
+pleach_status pleach_all_to_all(const pleach_communicator *communicator, const void *input, void *output, size_t bytes);
+/* The same for blocks of different lengths: one count per rank, in elements or bytes, the same at all ranks. */
+pleach_status pleach_reduce_scatter_v(const pleach_communicator *communicator, const void *input, void *output,
+                                      const size_t *counts, pleach_type type, pleach_operator op);
+pleach_status pleach_all_gather_v(const pleach_communicator *communicator, const void *input, void *output,
+                                  const size_t *byte_counts);
+pleach_status pleach_gather_v(const pleach_communicator *communicator, const void *input, void *output,
+                              const size_t *byte_counts, uint32_t root);
+pleach_status pleach_scatter_v(const pleach_communicator *communicator, const void *input, void *output,
+                               const size_t *byte_counts, uint32_t root);
 
 /* Non-blocking forms: started now, waited for with pleach_wait. */
 pleach_status pleach_start_barrier(const pleach_communicator *communicator, pleach_request **request);

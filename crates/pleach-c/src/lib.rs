@@ -4,6 +4,7 @@
 
 #![allow(clippy::missing_safety_doc)] // The header states the duties of callers, for all functions at once.
 
+pub mod block_collectives;
 mod status;
 
 use std::ffi::{c_char, c_int};

@@ -12,6 +12,45 @@
         }                                                                                                              \
     } while (0)
 
+/* Operations in which ranks have different parts of a vector, among three ranks. */
+static void check_blocks(const pleach_communicator *world, int32_t rank)
+{
+    const int32_t input[3] = {rank + 1, 10 * (rank + 1), 100 * (rank + 1)};
+    const int32_t sums[3] = {6, 60, 600};
+    int32_t block = 0, prefix = rank + 1, before = rank + 1, row[3] = {0}, all[6] = {0};
+    DEMAND(pleach_reduce_scatter(world, input, &block, 1, PLEACH_I32, PLEACH_SUM) == PLEACH_OK && block == sums[rank]);
+    DEMAND(pleach_scan(world, &prefix, 1, PLEACH_I32, PLEACH_SUM) == PLEACH_OK);
+    DEMAND(prefix == (rank + 1) * (rank + 2) / 2);
+    DEMAND(pleach_exclusive_scan(world, &before, 1, PLEACH_I32, PLEACH_SUM) == PLEACH_OK);
+    DEMAND(before == (rank == 0 ? 1 : rank * (rank + 1) / 2));
+    DEMAND(pleach_all_gather(world, &input[0], row, sizeof row[0]) == PLEACH_OK);
+    DEMAND(row[0] == 1 && row[1] == 2 && row[2] == 3);
+    DEMAND(pleach_all_to_all(world, input, row, sizeof row[0]) == PLEACH_OK);
+    DEMAND(row[2] == 3 * (sums[rank] / 6));
+    DEMAND(pleach_gather(world, &input[1], rank == 2 ? row : NULL, sizeof row[0], 2) == PLEACH_OK);
+    DEMAND(rank != 2 || (row[0] == 10 && row[1] == 20 && row[2] == 30));
+    DEMAND(pleach_scatter(world, rank == 1 ? sums : NULL, &block, sizeof block, 1) == PLEACH_OK && block == sums[rank]);
+
+    /* Rank r has r elements. */
+    const size_t counts[3] = {0, 1, 2}, bytes[3] = {0, 4, 8};
+    const int32_t own[2] = {rank, 10 * rank}, expected[3] = {1, 2, 20};
+    DEMAND(pleach_all_gather_v(world, own, all, bytes) == PLEACH_OK && memcmp(all, expected, sizeof expected) == 0);
+    DEMAND(pleach_gather_v(world, own, rank == 0 ? row : NULL, bytes, 0) == PLEACH_OK);
+    DEMAND(rank != 0 || memcmp(row, expected, sizeof expected) == 0);
+    DEMAND(pleach_scatter_v(world, rank == 0 ? expected : NULL, all, bytes, 0) == PLEACH_OK);
+    DEMAND(memcmp(all, own, bytes[rank]) == 0);
+    DEMAND(pleach_reduce_scatter_v(world, input, all, counts, PLEACH_I32, PLEACH_SUM) == PLEACH_OK);
+    DEMAND(rank == 0 || all[0] == sums[rank - 1]);
+    DEMAND(rank != 2 || all[1] == sums[2]);
+
+    DEMAND(pleach_all_gather(world, NULL, all, 4) == PLEACH_INVALID_ARGUMENT);
+    DEMAND(pleach_all_gather(world, own, all, SIZE_MAX / 2) == PLEACH_INVALID_ARGUMENT);
+    DEMAND(pleach_gather_v(world, own, all, NULL, 0) == PLEACH_INVALID_ARGUMENT);
+    DEMAND(pleach_scatter(world, all, &block, 4, 3) == PLEACH_INVALID_ARGUMENT);
+    DEMAND(pleach_reduce_scatter(world, input, &block, 1, PLEACH_F32, PLEACH_XOR) == PLEACH_INVALID_ARGUMENT);
+    DEMAND(pleach_scan(NULL, &prefix, 1, PLEACH_I32, PLEACH_SUM) == PLEACH_INVALID_ARGUMENT);
+}
+
 int main(void)
 {
     pleach_communicator *world, *twin, *part;
@@ -40,6 +79,8 @@ int main(void)
     DEMAND(pleach_all_reduce_exact_f64(world, &delicate, 1) == PLEACH_OK && delicate == 1.0);
     float small = rank == 0 ? 1e30f : rank == 1 ? 1.0f : -1e30f;
     DEMAND(pleach_all_reduce_exact_f32(world, &small, 1) == PLEACH_OK && small == 1.0f);
+
+    check_blocks(world, (int32_t)rank);
 
     pleach_request *requests[4];
     double first = 1.0, second[1000], third = rank;

@@ -12,10 +12,8 @@ use crate::datatypes::{ElementLayout, MpiReduction, slice};
 use crate::mpi_job::MpiJob;
 use crate::packing;
 
-/// A scan gathers the vectors of all ranks: at most so many bytes in total.
-const MAX_SCAN_BYTES: usize = 64 << 10;
-/// A reduce-scatter reduces the whole vector at every rank: at most so many bytes.
-const MAX_SCATTER_BYTES: usize = 1 << 20;
+/// If the ranks of a host are not contiguous, a scan gathers the vectors of all ranks: at most so many bytes.
+const MAX_GATHERED_BYTES: usize = 1 << 30;
 
 /// What to do for a call.
 #[derive(Clone, Copy)]
@@ -69,8 +67,10 @@ impl CallPlan {
     ) -> Result<(), FallbackReason> {
         let total = self.bytes.checked_mul(position.size as usize).ok_or(FallbackReason::TooLarge)?;
         let fits = match call.collective {
-            MpiCollective::Scan | MpiCollective::ExclusiveScan => total <= MAX_SCAN_BYTES.min(job.max_bytes),
-            MpiCollective::ReduceScatter => total <= MAX_SCATTER_BYTES.min(job.max_bytes),
+            MpiCollective::ReduceScatter => total <= job.max_bytes,
+            MpiCollective::Scan | MpiCollective::ExclusiveScan => {
+                self.bytes <= job.max_bytes && total <= MAX_GATHERED_BYTES
+            }
             _ => self.bytes <= job.max_bytes,
         };
         if !fits {
@@ -124,18 +124,19 @@ pub(crate) enum OffloadedOperation {
     Broadcast,
     Reduce(MpiReduction),
     AllReduce(MpiReduction),
-    /// The vectors of all ranks side by side: each rank contributes its own and zeroes elsewhere.
-    Gather,
+    ReduceScatter(MpiReduction),
+    Scan(MpiReduction),
+    ExclusiveScan(MpiReduction),
 }
 
 impl OffloadedOperation {
     pub(crate) fn of(call: &CollectiveCall, plan: &CallPlan) -> Self {
         match (call.collective, plan.payload) {
             (MpiCollective::Reduce, CallPayload::Elements(fold)) => Self::Reduce(fold),
-            (MpiCollective::AllReduce | MpiCollective::ReduceScatter, CallPayload::Elements(fold)) => {
-                Self::AllReduce(fold)
-            }
-            (MpiCollective::Scan | MpiCollective::ExclusiveScan, CallPayload::Elements(_)) => Self::Gather,
+            (MpiCollective::AllReduce, CallPayload::Elements(fold)) => Self::AllReduce(fold),
+            (MpiCollective::ReduceScatter, CallPayload::Elements(fold)) => Self::ReduceScatter(fold),
+            (MpiCollective::Scan, CallPayload::Elements(fold)) => Self::Scan(fold),
+            (MpiCollective::ExclusiveScan, CallPayload::Elements(fold)) => Self::ExclusiveScan(fold),
             (_, CallPayload::Bytes { .. }) => Self::Broadcast,
             _ => Self::Barrier,
         }
@@ -153,11 +154,9 @@ impl OffloadedOperation {
             Self::Broadcast => communicator.start_owned_broadcast(bytes, call.root as u32),
             Self::Reduce(fold) => communicator.start_owned_reduce(bytes, fold.kind, call.root as u32),
             Self::AllReduce(fold) => communicator.start_owned_all_reduce(bytes, fold.kind),
-            Self::Gather => {
-                let kind = pleach::ReductionKind::new(pleach::ElementType::U8, pleach::Operator::Or)
-                    .expect("bytes support bitwise or");
-                communicator.start_owned_all_reduce(bytes, kind)
-            }
+            Self::ReduceScatter(fold) => communicator.start_owned_reduce_scatter(bytes, fold.kind),
+            Self::Scan(fold) => communicator.start_owned_scan(bytes, fold.kind),
+            Self::ExclusiveScan(fold) => communicator.start_owned_exclusive_scan(bytes, fold.kind),
         }
     }
 }
@@ -182,11 +181,6 @@ pub(crate) fn prepare(
         }
         (_, CallPayload::Bytes { .. }) => packing::pack(job, call, plan.bytes),
         (MpiCollective::ReduceScatter, CallPayload::Elements(fold)) => Ok(load(fold, plan.count * ranks)),
-        (MpiCollective::Scan | MpiCollective::ExclusiveScan, CallPayload::Elements(fold)) => {
-            let mut all = vec![0; plan.bytes * ranks];
-            all[position.rank as usize * plan.bytes..][..plan.bytes].copy_from_slice(&load(fold, plan.count));
-            Ok(all)
-        }
         (_, CallPayload::Elements(fold)) => Ok(load(fold, plan.count)),
     }
 }
@@ -204,7 +198,6 @@ pub(crate) fn finish(
     }
     let to = call.receive as *mut u8;
     let is_root = call.root as u32 == position.rank;
-    let own = || &bytes[position.rank as usize * plan.bytes..][..plan.bytes];
     match (call.collective, plan.payload) {
         (_, CallPayload::Nothing) => {}
         (_, CallPayload::Bytes { .. }) if is_root => {}
@@ -214,18 +207,9 @@ pub(crate) fn finish(
         },
         (_, CallPayload::Bytes { .. }) => packing::unpack(job, call, bytes)?,
         (MpiCollective::Reduce, _) if !is_root => {}
+        // The first rank has no predecessors: its buffer stays as it is.
+        (MpiCollective::ExclusiveScan, _) if position.rank == 0 => {}
         // SAFETY: the user guarantees room for that many elements there.
-        (MpiCollective::ReduceScatter, CallPayload::Elements(fold)) => unsafe { fold.store(own(), to) },
-        (MpiCollective::Scan | MpiCollective::ExclusiveScan, CallPayload::Elements(fold)) => {
-            let preceding = position.rank as usize + usize::from(call.collective == MpiCollective::Scan);
-            if preceding > 0 {
-                let vectors = bytes.chunks_exact(plan.bytes).take(preceding);
-                let folded = fold.kind.fold_all(vectors).expect("whole elements and at least one vector");
-                // SAFETY: as above.
-                unsafe { fold.store(&folded, to) };
-            }
-        }
-        // SAFETY: as above.
         (_, CallPayload::Elements(fold)) => unsafe { fold.store(bytes, to) },
     }
     Ok(())

@@ -18,8 +18,9 @@ impl MpiCollective {
     /// True if no rank completes it before every rank has entered it.
     pub(crate) fn synchronizes(self) -> bool {
         match self {
-            Self::Barrier | Self::AllReduce | Self::ReduceScatter | Self::Scan | Self::ExclusiveScan => true,
-            Self::Broadcast | Self::Reduce => false,
+            Self::Barrier | Self::AllReduce | Self::ReduceScatter => true,
+            // The first rank of a scan needs nothing of the others.
+            Self::Broadcast | Self::Reduce | Self::Scan | Self::ExclusiveScan => false,
         }
     }
 }

@@ -142,7 +142,7 @@ fn run_on(
     }
 }
 
-/// Runs a call whose elements need packing or conversion.
+/// Runs a call whose elements need packing or conversion, or whose result is not as long as its input.
 #[inline(never)]
 fn run_prepared(
     job: &MpiJob,
@@ -157,7 +157,9 @@ fn run_prepared(
         OffloadedOperation::Broadcast => communicator.broadcast(&mut bytes, call.root as u32)?,
         OffloadedOperation::Reduce(fold) => communicator.reduce_bytes(&mut bytes, fold.kind, call.root as u32)?,
         OffloadedOperation::AllReduce(fold) => communicator.all_reduce_bytes(&mut bytes, fold.kind)?,
-        OffloadedOperation::Gather => communicator.all_reduce(&mut bytes, pleach::Operator::Or)?,
+        OffloadedOperation::ReduceScatter(fold) => bytes = communicator.reduce_scatter_owned(bytes, fold.kind)?,
+        OffloadedOperation::Scan(fold) => bytes = communicator.scan_owned(bytes, fold.kind)?,
+        OffloadedOperation::ExclusiveScan(fold) => bytes = communicator.exclusive_scan_owned(bytes, fold.kind)?,
     }
     call_plan::finish(job, call, &plan, *position, &bytes)
 }

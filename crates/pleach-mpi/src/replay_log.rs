@@ -186,11 +186,11 @@ mod tests {
         let mut log = ReplayLog::new(MAX_BYTES);
         let collectives = [
             MpiCollective::Reduce,
-            MpiCollective::Broadcast,
-            MpiCollective::AllReduce,
-            MpiCollective::Reduce,
-            MpiCollective::Barrier,
             MpiCollective::Scan,
+            MpiCollective::AllReduce,
+            MpiCollective::Broadcast,
+            MpiCollective::Barrier,
+            MpiCollective::ReduceScatter,
             MpiCollective::Reduce,
         ];
         let mut first_logged = Vec::new();

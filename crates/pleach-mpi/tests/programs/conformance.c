@@ -397,7 +397,7 @@ static void check_reductions(const Type *type, int op, long count, enum Manner m
         if (rank == root)
             compare("reduce in place", type, op, b.expected, b.output, count, root, comm);
     }
-    /* Long scans are the MPI's own, and are not judged here but for the most common types: some MPIs mistake the sign of others (Open MPI 4.1.4
+    /* Long scans that the MPI does itself are not judged here but for the most common types: some MPIs mistake the sign of others (Open MPI 4.1.4
      * that of MPI_UNSIGNED_LONG, MPI_OFFSET and, with AVX, unsigned shorts; MPICH 4.0.2 that of unsigned shorts). */
     if (count <= 5000 && (type < types + 4 || (size_t)count * type->extent * (size_t)size <= 65536)) {
         expect(&b, type, op, rank + 1);

@@ -25,7 +25,6 @@ local message_kinds = {
 
 local f = {
     kind = ProtoField.uint8("pleach.kind", "Kind", base.HEX, kinds),
-    algorithm = ProtoField.uint8("pleach.checksum_algorithm", "Checksum algorithm", base.DEC, nil, 0xf0),
     probe = ProtoField.uint8("pleach.probe", "Probe", base.DEC, nil, 0x0e),
     acknowledge = ProtoField.bool("pleach.acknowledge_now", "Acknowledge now", 8, nil, 0x01),
     round = ProtoField.uint16("pleach.round", "Round"),
@@ -39,7 +38,7 @@ local f = {
     offset = ProtoField.uint32("pleach.offset", "Offset of the payload"),
     received = ProtoField.uint32("pleach.received", "Bytes received without a gap"),
     limit = ProtoField.uint32("pleach.limit", "Bytes that may be sent"),
-    checksum = ProtoField.uint64("pleach.checksum", "Checksum of the payload", base.HEX),
+    payload_mac = ProtoField.uint64("pleach.payload_mac", "MAC of the payload", base.HEX),
     mac = ProtoField.bytes("pleach.mac", "MAC of the header"),
     missing_offset = ProtoField.uint32("pleach.missing.offset", "Missing from"),
     missing_length = ProtoField.uint32("pleach.missing.length", "Missing bytes"),
@@ -82,7 +81,6 @@ local function dissect_transfer(buffer, pinfo, tree)
     local is_data = buffer(0, 1):uint() == 0xe1
     local top = tree:add(pleach, buffer(), "Pleach transfer, " .. kinds[buffer(0, 1):uint()])
     top:add(f.kind, buffer(0, 1))
-    top:add(f.algorithm, buffer(1, 1))
     top:add(f.probe, buffer(1, 1))
     top:add(f.acknowledge, buffer(1, 1))
     top:add(f.round, buffer(2, 2))
@@ -102,7 +100,7 @@ local function dissect_transfer(buffer, pinfo, tree)
         top:add(f.limit, buffer(36, 4))
         what = string.format("received %d, may send %d", buffer(32, 4):uint(), buffer(36, 4):uint())
     end
-    top:add(f.checksum, buffer(40, 8))
+    top:add(f.payload_mac, buffer(40, 8))
     top:add(f.mac, buffer(48, 8))
     if is_data and buffer:len() > TRANSFER_BYTES then
         top:add(f.payload, buffer(TRANSFER_BYTES))

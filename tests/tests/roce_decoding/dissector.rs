@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use units::{ChildIndex, Epoch, GroupId, OpId, Psn, QpNumber, SegmentIndex};
 use wire::aggregation::{AggregationHeader, AggregationMessageKind, ElementCode, OperatorCode};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader, UDP_PORT};
-use wire::transfer::{self, HEADER_BYTES, PartChecksum, TransferHeader, TransferName, TransferPacketKind};
+use wire::transfer::{self, HEADER_BYTES, TransferHeader, TransferName, TransferPacketKind};
 use wire::{Bth, IcrcCoverage, Opcode, PacketHeaders};
 
 use crate::{capture, tshark};
@@ -30,7 +30,7 @@ fn transfer(kind: TransferPacketKind, body: &[u8], port: u16) -> Vec<u8> {
         length: 1 << 20,
         unfinished: OpId(3_999_999_990),
         kind,
-        checksum: PartChecksum { algorithm: 12, value: 0x0102_0304_0506_0708 },
+        payload_mac: 0x0102_0304_0506_0708,
     };
     let mut bytes = [0; HEADER_BYTES];
     header.emit(&mut bytes);
@@ -56,7 +56,6 @@ fn assert_columns(row: &BTreeMap<&'static str, String>, expected: &[(&'static st
 fn tshark_reads_transfers_at_every_port() {
     let columns = [
         "pleach.kind",
-        "pleach.checksum_algorithm",
         "pleach.probe",
         "pleach.acknowledge_now",
         "pleach.round",
@@ -67,7 +66,7 @@ fn tshark_reads_transfers_at_every_port() {
         "pleach.fingerprint",
         "pleach.length",
         "pleach.unfinished",
-        "pleach.checksum",
+        "pleach.payload_mac",
     ];
     let particular = [
         "pleach.offset",
@@ -92,7 +91,6 @@ fn tshark_reads_transfers_at_every_port() {
         let common = |kind, acknowledge_now| {
             let values = [
                 kind,
-                "12",
                 "5",
                 acknowledge_now,
                 "4660",

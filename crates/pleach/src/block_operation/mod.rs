@@ -3,7 +3,7 @@
 //! In: this rank's contribution and where the ranks are. Out: its result. The stages are those of [`crate::hierarchical_operation`]. Up:
 //! the ranks of a host read what they need of each other's bytes in shared memory, or the leader does. Between hosts: the leaders move
 //! the blocks of their hosts, in host order. Down: the leader broadcasts what came for its host, and each rank takes its own. If all
-//! ranks are on one host, the first stage is all. Rules: P-56, P-101.
+//! ranks are on one host, the first stage is all. Rules: P-56, P-102.
 
 mod host_order;
 mod piece_exchange;

@@ -1,6 +1,6 @@
 //! How a vector is divided into one block per rank.
 //!
-//! In: the length of each rank's block. Out: the range of each. All ranks of an operation use the same layout (P-101), except that in an
+//! In: the length of each rank's block. Out: the range of each. All ranks of an operation use the same layout (P-102), except that in an
 //! alltoall the blocks of a rank are those that it exchanges with each other rank.
 
 use std::fmt;

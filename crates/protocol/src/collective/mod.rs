@@ -4,7 +4,7 @@
 //! [`CollectiveSchedule`] says what a rank sends and receives in each round; it is computed on demand and never
 //! stored. A [`ScheduleExecutor`] runs it for one operation. A [`FoldOrder`] prescribes the order of operands, to
 //! reproduce the bits of a broken aggregation tree. [`choose_method`] picks an algorithm and says why. [`quadrics`]
-//! has barriers and broadcasts that use a multicast. Rules: docs/protocol.md P-55 to P-58, P-101; claims SH-3 and SH-4.
+//! has barriers and broadcasts that use a multicast. Rules: docs/protocol.md P-55 to P-58, P-102; claims SH-3 and SH-4.
 //!
 //! Reading order: `step` defines a round, `block_layout` how a vector is divided among ranks; `recursive_exchange`, `rabenseifner`,
 //! `ring`, `chain`, `knomial`, `dissemination`, `ordered`, `block_exchange`, `direct` and `prefix` are patterns of rounds; `algorithm`

@@ -63,7 +63,7 @@ impl CollectiveSchedule {
     }
 
     /// As [`CollectiveSchedule::new`], for a collective that divides the vector into one block per rank. The layout determines the number
-    /// of ranks and the length of the vector (P-101).
+    /// of ranks and the length of the vector (P-102).
     ///
     /// # Errors
     /// As [`CollectiveSchedule::new`], and if the collective has no blocks.

@@ -113,7 +113,7 @@ impl<'a> LinkFrame<'a> {
         let packet = Packet::parse(rest)?;
         match packet.headers.bth.coverage {
             IcrcCoverage::Full => Ok(Self { lrh, grh, packet }),
-            IcrcCoverage::Prefix => Err(ParseError::UnknownVersion { header: HeaderName::Bth, version: 1 }),
+            weaker => Err(ParseError::UnknownVersion { header: HeaderName::Bth, version: weaker as u8 }),
         }
     }
 

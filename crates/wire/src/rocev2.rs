@@ -5,6 +5,10 @@
 //! class, hop limit, IPv4's checksum, IPv6's flow label, UDP's checksum, and the fifth byte of the BTH. Eight bytes
 //! of ones come first, in place of InfiniBand's LRH.
 //!
+//! Two Pleach ends may use the same layout with an ICRC that covers less ([`IcrcCoverage`]). Such packets are not
+//! RoCEv2: [`parse`], [`verify_icrc`] and [`verify`] reject them, and they never use port 4791 (P-101).
+//! [`parse_at_least`] and [`verify_icrc_at_least`] accept them where the ends have agreed.
+//!
 //! IPv4 options and IPv6 extension headers are not supported.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,7 +18,7 @@ use checksum::Icrc;
 use crate::bytes::split_tail;
 use crate::link_frame::mask_ipv6;
 use crate::packet::ICRC_SIZE;
-use crate::{Bth, IcrcCoverage, Packet, PacketCrc, PacketError, PacketHeaders, ParseError};
+use crate::{Bth, HeaderName, IcrcCoverage, Packet, PacketCrc, PacketError, PacketHeaders, ParseError};
 
 /// The UDP port of RoCEv2.
 pub const UDP_PORT: u16 = 4791;
@@ -42,6 +46,13 @@ pub struct Flow {
     pub source_port: u16,
     /// UDP destination port, usually [`UDP_PORT`].
     pub destination_port: u16,
+}
+
+impl Flow {
+    /// True if a RoCEv2 end or a decoder would take the datagram for its own.
+    pub const fn uses_rocev2_port(&self) -> bool {
+        self.source_port == UDP_PORT || self.destination_port == UDP_PORT
+    }
 }
 
 /// The fields of the IP header that the ICRC covers and the datagram itself does not contain.
@@ -79,8 +90,8 @@ pub enum Fragmentation {
 /// Writes the packet and its ICRC as a UDP payload; returns the size.
 ///
 /// # Panics
-/// If the buffer is smaller than [`Packet::size`], the datagram longer than [`MAX_SIZE`], or a value does not fit
-/// its field.
+/// If the buffer is smaller than [`Packet::size`], the datagram longer than [`MAX_SIZE`], a value does not fit its
+/// field, or a packet that its ICRC does not cover uses [`UDP_PORT`].
 pub fn emit(packet: &Packet<'_>, flow: &Flow, buffer: &mut [u8]) -> usize {
     emit_vectored(&packet.headers, [packet.payload, &[]], flow, buffer)
 }
@@ -91,9 +102,15 @@ pub fn emit(packet: &Packet<'_>, flow: &Flow, buffer: &mut [u8]) -> usize {
 /// As [`emit`].
 pub fn emit_vectored(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, buffer: &mut [u8]) -> usize {
     let (first, end) = (payload[0].len(), payload[0].len() + payload[1].len());
-    let size = size_of(headers, end);
+    let size = size_of(headers, end, flow);
     let start = headers.emit_before(end, buffer);
     let (before, rest) = buffer[..size].split_at_mut(start);
+    if headers.bth.coverage == IcrcCoverage::Nothing {
+        rest[..first].copy_from_slice(payload[0]);
+        rest[first..end].copy_from_slice(payload[1]);
+        rest[end..].fill(0);
+        return size;
+    }
     let mut icrc = icrc_of(before, size - ICRC_SIZE, flow);
     let covered = covered_payload(headers, start, end);
     for (from, to) in [(payload[0], 0..first), (payload[1], first..end)] {
@@ -118,20 +135,29 @@ pub fn emit_zero_copy(
     buffer: &mut [u8],
 ) -> (usize, usize) {
     let (first, end) = (payload[0].len(), payload[0].len() + payload[1].len());
-    let size = size_of(headers, end);
+    let size = size_of(headers, end, flow);
     let start = headers.emit_before(end, buffer);
     let after = size - start - end;
     let (before, rest) = buffer[..start + first + after].split_at_mut(start);
+    rest[..first].copy_from_slice(payload[0]);
+    if headers.bth.coverage == IcrcCoverage::Nothing {
+        rest[first..].fill(0);
+        return (start + first, after);
+    }
     let mut icrc = icrc_of(before, size - ICRC_SIZE, flow);
     let covered = covered_payload(headers, start, end);
-    rest[..first].copy_from_slice(payload[0]);
     icrc.update(&payload[0][..covered.min(first)]);
     icrc.update(&payload[1][..covered.saturating_sub(first)]);
     close(icrc, covered_after(headers, start + end), &mut rest[first..]);
     (start + first, after)
 }
 
-fn size_of(headers: &PacketHeaders, payload: usize) -> usize {
+fn size_of(headers: &PacketHeaders, payload: usize, flow: &Flow) -> usize {
+    let coverage = headers.bth.coverage;
+    assert!(
+        coverage == IcrcCoverage::Full || !flow.uses_rocev2_port(),
+        "a packet with ICRC coverage {coverage:?} is not RoCEv2 and must not use port {UDP_PORT}"
+    );
     let size = headers.size_with(payload);
     assert!(size <= MAX_SIZE, "a datagram of {size} bytes exceeds {MAX_SIZE} bytes");
     size
@@ -147,6 +173,7 @@ fn covered_after(headers: &PacketHeaders, before: usize) -> usize {
     match headers.bth.coverage {
         IcrcCoverage::Full => usize::MAX,
         IcrcCoverage::Prefix => PARTIAL_ICRC_BYTES.saturating_sub(before),
+        IcrcCoverage::Nothing => 0,
     }
 }
 
@@ -160,16 +187,39 @@ fn close(mut icrc: Icrc, covered: usize, after: &mut [u8]) {
 
 /// Parses a UDP payload without checking its ICRC.
 pub fn parse(datagram: &[u8]) -> Result<Packet<'_>, ParseError> {
-    Packet::parse(datagram)
+    parse_at_least(datagram, IcrcCoverage::Full)
+}
+
+/// As [`parse`], between ends that have agreed that the ICRC may cover as little as `weakest`.
+pub fn parse_at_least(datagram: &[u8], weakest: IcrcCoverage) -> Result<Packet<'_>, ParseError> {
+    let packet = Packet::parse(datagram)?;
+    let coverage = packet.headers.bth.coverage;
+    if coverage.covers_at_least(weakest) {
+        Ok(packet)
+    } else {
+        Err(ParseError::UnknownVersion { header: HeaderName::Bth, version: coverage as u8 })
+    }
 }
 
 /// Checks the ICRC of a UDP payload.
 pub fn verify_icrc(datagram: &[u8], flow: &Flow) -> Result<(), PacketError> {
+    verify_icrc_at_least(datagram, flow, IcrcCoverage::Full)
+}
+
+/// As [`verify_icrc`], between ends that have agreed that the ICRC may cover as little as `weakest`. An ICRC that
+/// claims to cover less is checked as if it covered everything.
+pub fn verify_icrc_at_least(datagram: &[u8], flow: &Flow, weakest: IcrcCoverage) -> Result<(), PacketError> {
     if datagram.len() < Bth::SIZE + ICRC_SIZE {
         return Err(ParseError::TooShort { needed: Bth::SIZE + ICRC_SIZE, given: datagram.len() }.into());
     }
-    let (covered, code) = split_tail::<ICRC_SIZE>(datagram)?;
-    if icrc(covered, flow).to_le_bytes() != *code {
+    let (packet, code) = split_tail::<ICRC_SIZE>(datagram)?;
+    let claimed = IcrcCoverage::from_version(packet[Bth::VERSION_BYTE]).unwrap_or(IcrcCoverage::Full);
+    let covered = match if claimed.covers_at_least(weakest) { claimed } else { IcrcCoverage::Full } {
+        IcrcCoverage::Full => packet,
+        IcrcCoverage::Prefix => &packet[..packet.len().min(PARTIAL_ICRC_BYTES)],
+        IcrcCoverage::Nothing => return Ok(()),
+    };
+    if icrc_of(covered, packet.len(), flow).finish().to_le_bytes() != *code {
         return Err(PacketError::Physical(PacketCrc::Icrc));
     }
     Ok(())
@@ -179,13 +229,6 @@ pub fn verify_icrc(datagram: &[u8], flow: &Flow) -> Result<(), PacketError> {
 pub fn verify<'a>(datagram: &'a [u8], flow: &Flow) -> Result<Packet<'a>, PacketError> {
     verify_icrc(datagram, flow)?;
     Ok(parse(datagram)?)
-}
-
-/// The ICRC of a packet up to its padding. The bytes contain at least a BTH.
-fn icrc(packet: &[u8], flow: &Flow) -> u32 {
-    let is_partial = packet[Bth::VERSION_BYTE] & 0x0f == IcrcCoverage::Prefix as u8;
-    let covered = if is_partial { packet.len().min(PARTIAL_ICRC_BYTES) } else { packet.len() };
-    icrc_of(&packet[..covered], packet.len(), flow).finish()
 }
 
 /// The ICRC over the first bytes of a packet, at least its BTH; the whole packet has `length` bytes before the ICRC.

@@ -61,7 +61,8 @@ pub(crate) fn read_with_dissector(
     run(name, packets, &options, &[WARNING_FIELDS, columns].concat())
 }
 
-fn run(
+/// The columns of each packet as tshark reads it by itself, with these options.
+pub(crate) fn run(
     name: &str,
     packets: &[Vec<u8>],
     options: &[String],

@@ -17,7 +17,7 @@ pub struct QpAttributes {
     pub receive_psn: Psn,
     /// Most payload of a packet: a power of two, 256 to 4096 bytes; between Pleach ends up to 62 KiB.
     pub mtu: u32,
-    /// What the ICRC covers of packets that are longer than InfiniBand's (P-28).
+    /// What the ICRC covers: with `Prefix`, of packets that are longer than InfiniBand's; with `Nothing`, of all (P-28).
     pub coverage: IcrcCoverage,
     /// The partition of both ends.
     pub partition: PartitionKey,

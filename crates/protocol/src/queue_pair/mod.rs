@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use units::limits::{MAX_MTU, MAX_REORDER_PACKETS, is_valid_mtu};
 use units::{PathId, QpNumber, Time};
-use wire::{IcrcCoverage, PacketHeaders, PartitionKey};
+use wire::{PacketHeaders, PartitionKey};
 
 pub use attributes::QpAttributes;
 pub use drop_counters::DropCounters;
@@ -295,7 +295,7 @@ impl QueuePair {
             return;
         }
         // No layer above would verify the bytes that the packet's check does not cover.
-        if headers.bth.coverage == IcrcCoverage::Prefix && self.attributes.coverage == IcrcCoverage::Full {
+        if !headers.bth.coverage.covers_at_least(self.attributes.coverage) {
             self.dropped.malformed += 1;
             return;
         }

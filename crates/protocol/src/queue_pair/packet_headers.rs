@@ -2,7 +2,7 @@
 
 use units::PathId;
 use units::limits::MAX_MTU;
-use wire::{Bth, PacketHeaders};
+use wire::{Bth, IcrcCoverage, PacketHeaders};
 
 use super::attributes::QpAttributes;
 use super::requester::PacketDescriptor;
@@ -46,6 +46,9 @@ pub(super) fn with_headers(
                 (headers.expect("data frames are handled above"), None)
             }
         };
+        if attributes.coverage == IcrcCoverage::Nothing {
+            headers.bth.coverage = IcrcCoverage::Nothing;
+        }
         headers.bth.partition = attributes.partition;
         out(Transmit { headers, segment, path, purpose });
     }

@@ -572,7 +572,7 @@ fn packets_of_another_partition_are_dropped_and_counted() {
 /// The layer above must verify the bytes that the ICRC does not cover; otherwise such packets are rejected.
 #[test]
 fn packets_with_partial_icrc_coverage_need_agreement() {
-    let taken = |coverage: IcrcCoverage| {
+    let taken = |coverage: IcrcCoverage, arriving: IcrcCoverage| {
         let mut pair = QueuePair::new(QpNumber(1));
         pair.initialise(PartitionKey::DEFAULT).expect("from RESET");
         pair.connect(
@@ -583,7 +583,7 @@ fn packets_with_partial_icrc_coverage_need_agreement() {
         pair.open().expect("from RTR");
         pair.post_receive(1, 10_000).expect("the receive is accepted");
         let mut headers = PacketHeaders::from(Bth::new(Opcode::SendOnly, QpNumber(1), pair.connection.expected()));
-        headers.bth.coverage = IcrcCoverage::Prefix;
+        headers.bth.coverage = arriving;
         let mut store = TestMemory { received: BTreeMap::from([(1, vec![0; 10_000])]), region: Vec::new() };
         pair.handle_packet(at(1), PathId(0), &headers, &[7; 5_000], &mut store, &mut |_| ());
         let mut sent = Vec::new();
@@ -593,9 +593,15 @@ fn packets_with_partial_icrc_coverage_need_agreement() {
         }
         (pair.poll_completion().is_some(), pair.dropped().malformed, sent)
     };
-    let (whole, beginning) = (IcrcCoverage::Full, IcrcCoverage::Prefix);
-    assert_eq!(taken(whole), (false, 1, vec![whole, whole]));
-    assert_eq!(taken(beginning), (true, 0, vec![whole, beginning]), "only packets longer than InfiniBand's");
+    let (whole, beginning, nothing) = (IcrcCoverage::Full, IcrcCoverage::Prefix, IcrcCoverage::Nothing);
+    assert_eq!(taken(whole, beginning), (false, 1, vec![whole, whole]));
+    assert_eq!(
+        taken(beginning, beginning),
+        (true, 0, vec![whole, beginning]),
+        "only packets longer than InfiniBand's"
+    );
+    assert_eq!(taken(beginning, nothing), (false, 1, vec![whole, beginning]));
+    assert_eq!(taken(nothing, nothing), (true, 0, vec![nothing, nothing]));
 }
 
 /// Packets longer than InfiniBand's: a receiver buffers no more bytes of them than of others.

@@ -21,7 +21,7 @@ use protocol::transfer::BASE_PACKET_BYTES;
 use units::limits::MAX_PATHS;
 use units::{GroupId, PathId, QpNumber, Time};
 use wire::transfer::{self, TransferHeader, TransferPacketKind};
-use wire::{Bth, Opcode, Packet, PacketHeaders, rocev2};
+use wire::{Bth, IcrcCoverage, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
 use super::message_codec::{read_message, read_multicast, write_message};
@@ -499,12 +499,13 @@ impl TreeEdges {
             any |= filled > 0;
             for index in 0..if is_cut { 0 } else { filled } {
                 for (from, datagram, number) in buffers.datagrams(index) {
-                    let message = if multicast_socket.port().has_valid_icrc(from, datagram, number) {
-                        read_multicast(&self.multicast_groups, multicast_socket.at(), datagram, &mut self.pool)
-                    } else {
-                        // A damaged packet does not reveal its group. The group requests the result when it is overdue.
-                        Err(PacketDrop::Damaged)
-                    };
+                    let message =
+                        if multicast_socket.port().has_valid_icrc(from, datagram, number, IcrcCoverage::Full) {
+                            read_multicast(&self.multicast_groups, multicast_socket.at(), datagram, &mut self.pool)
+                        } else {
+                            // A damaged packet does not reveal its group. The group requests the result when it is overdue.
+                            Err(PacketDrop::Damaged)
+                        };
                     match message {
                         Ok((group, message)) => {
                             self.counters.received += 1;
@@ -544,7 +545,7 @@ impl TreeEdges {
         inputs: &mut Vec<TreeEdgeEvent>,
     ) {
         let packet = rocev2::parse(datagram);
-        if !self.ports[at.index()].has_valid_icrc(from, datagram, number) {
+        if !self.ports[at.index()].has_valid_icrc(from, datagram, number, IcrcCoverage::Full) {
             self.counters.damaged += 1;
             // The queue pair number itself may be damaged; then the report reaches another edge, or none.
             let edge = packet.ok().map(|packet| packet.headers.bth.destination);

@@ -15,7 +15,7 @@ use protocol::queue_pair::{QpAttributes, QpOperation, QueuePair, Transmit};
 use units::limits::MAX_PATHS;
 use units::{QpNumber, Time};
 use wire::rocev2;
-use wire::{PartitionKey, RemoteKey};
+use wire::{IcrcCoverage, PartitionKey, RemoteKey};
 
 use super::counters::EndpointCounters;
 use super::datagram_queue_pairs::{DatagramDrop, DatagramQueuePairs};
@@ -52,6 +52,8 @@ pub struct Endpoint {
     /// Boxed, because the map allocates about twice the entries that it holds.
     pub(super) pairs: BTreeMap<QpNumber, Box<UdpQueuePair>>,
     pub(super) datagrams: DatagramQueuePairs,
+    /// The weakest ICRC that one of the queue pairs has agreed to; each of them rejects what is weaker than its own.
+    weakest_coverage: IcrcCoverage,
     next_number: u32,
     next_key: u32,
     timers: TimerQueue<QpNumber>,
@@ -109,6 +111,7 @@ impl Endpoint {
             ports,
             pairs: BTreeMap::new(),
             datagrams: DatagramQueuePairs::default(),
+            weakest_coverage: IcrcCoverage::Full,
             next_number: 0x10,
             next_key: 1,
             timers: TimerQueue::default(),
@@ -175,6 +178,8 @@ impl Endpoint {
     pub fn connect(&mut self, number: QpNumber, setup: QueuePairSetup) -> Result<(), QueuePairError> {
         setup.check(self.ports.len())?;
         let now = self.clock.now();
+        let local_ports: Vec<u16> = self.ports.iter().map(|port| port.local.port()).collect();
+        let coverage = setup.effective_coverage(&local_ports);
         let pair = self.pairs.get_mut(&number).ok_or(QueuePairError::Unknown(number))?;
         let paths =
             (setup.routes.len() > 1).then(|| Paths::new(setup.path_policy, setup.role, setup.routes.len(), now));
@@ -183,12 +188,15 @@ impl Endpoint {
             send_psn: setup.send_psn,
             receive_psn: setup.receive_psn,
             mtu: setup.mtu,
-            coverage: setup.coverage,
+            coverage,
             partition: PartitionKey::DEFAULT,
             policy: setup.policy,
         };
         pair.machine.connect(contract, paths).map_err(QueuePairError::Move)?;
         pair.machine.open().map_err(QueuePairError::Move)?;
+        if !coverage.covers_at_least(self.weakest_coverage) {
+            self.weakest_coverage = coverage;
+        }
         pair.routes = setup.routes;
         pair.coalescing = if setup.verbs_peer { Coalescing::Forbidden } else { Coalescing::Allowed };
         self.update_timer(number);
@@ -389,11 +397,12 @@ impl Endpoint {
     /// Verifies a datagram and passes it to its queue pair.
     fn handle_datagram(&mut self, (at, from): (UdpPortIndex, SocketAddr), bytes: &mut Vec<u8>, span: &DatagramSpan) {
         let datagram = &bytes[span.bytes.clone()];
-        if !self.ports[at.index()].has_valid_icrc(from, datagram, span.number) {
+        let weakest = self.weakest_coverage;
+        if !self.ports[at.index()].has_valid_icrc(from, datagram, span.number, weakest) {
             self.counters.damaged += 1;
             return self.report_damage(at, from);
         }
-        let Ok(packet) = rocev2::parse(datagram) else {
+        let Ok(packet) = rocev2::parse_at_least(datagram, weakest) else {
             self.counters.malformed += 1;
             return;
         };

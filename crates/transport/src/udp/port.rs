@@ -12,6 +12,7 @@ use nix::sys::socket::{
 };
 use quinn_udp::{RecvMeta, Transmit as Datagrams, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
+use wire::IcrcCoverage;
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
 
 /// The index of a port in the order in which an endpoint was given its addresses.
@@ -292,9 +293,15 @@ impl UdpPort {
         flow(self.local, to, identification)
     }
 
-    /// True if the ICRC of a datagram is correct.
-    pub(crate) fn has_valid_icrc(&self, from: SocketAddr, datagram: &[u8], number: IpIdentification) -> bool {
-        let fits = |number| rocev2::verify_icrc(datagram, &self.incoming(from, number)).is_ok();
+    /// True if the ICRC of a datagram is correct and covers at least as much as `weakest`.
+    pub(crate) fn has_valid_icrc(
+        &self,
+        from: SocketAddr,
+        datagram: &[u8],
+        number: IpIdentification,
+        weakest: IcrcCoverage,
+    ) -> bool {
+        let fits = |number| rocev2::verify_icrc_at_least(datagram, &self.incoming(from, number), weakest).is_ok();
         match number {
             IpIdentification::Seen(number) => fits(number),
             IpIdentification::Guess(position) => fits(position) || (from.is_ipv4() && (0..MAX_COALESCED).any(fits)),

@@ -7,6 +7,7 @@ use protocol::connection::path::{MigrationRole, PathPolicy};
 use units::limits::{JUMBO_MTU_STEP, MAX_JUMBO_MTU, MAX_MTU, MAX_PATHS, MIN_MTU, is_valid_mtu};
 use units::{Psn, QpNumber};
 use wire::IcrcCoverage;
+use wire::rocev2::UDP_PORT;
 
 use super::event::QueuePairError;
 use super::port::UdpPortIndex;
@@ -48,7 +49,8 @@ pub struct QueuePairSetup {
     pub receive_psn: Psn,
     /// The most payload of a packet.
     pub mtu: u32,
-    /// What the ICRC covers in packets longer than InfiniBand's (P-28).
+    /// What the ends agreed that the ICRC covers (P-28). On paths to verbs peers, or by the port of RoCEv2, it covers
+    /// everything in any case (P-101).
     pub coverage: IcrcCoverage,
     /// The policy of the connection.
     pub policy: ConnectionPolicy,
@@ -95,6 +97,16 @@ impl QueuePairSetup {
         self
     }
 
+    /// What the ICRC covers between these local ports and the peer's: everything if a RoCEv2 end could get the packets, or a
+    /// decoder take them for RoCEv2 (P-101). Both ends of a connection know all port numbers, so they decide alike.
+    pub(super) fn effective_coverage(&self, local_ports: &[u16]) -> IcrcCoverage {
+        let is_roce = |route: &UdpRoute| {
+            let local = [route.port, route.at].map(|port| local_ports[port.index()]);
+            local.into_iter().chain([route.to.port(), route.from.port()]).any(|port| port == UDP_PORT)
+        };
+        if self.verbs_peer || self.routes.iter().any(is_roce) { IcrcCoverage::Full } else { self.coverage }
+    }
+
     pub(super) fn check(&self, ports: usize) -> Result<(), QueuePairError> {
         let most = if self.verbs_peer { MAX_MTU } else { MAX_JUMBO_MTU };
         if self.routes.is_empty() || self.routes.len() > MAX_PATHS {
@@ -110,5 +122,28 @@ impl QueuePairSetup {
             return Err(QueuePairError::Setup("a route uses a port that the endpoint does not have"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup(verbs_peer: bool, to: u16, from: u16) -> QueuePairSetup {
+        let address = |port| SocketAddr::from(([10, 0, 0, 2], port));
+        let route = UdpRoute { from: address(from), ..UdpRoute::new(UdpPortIndex(0), address(to)) };
+        let setup = QueuePairSetup::new(QpNumber(1), Psn::new(0), Psn::new(0), vec![route], MigrationRole::Leader);
+        QueuePairSetup { coverage: IcrcCoverage::Prefix, verbs_peer, ..setup }
+    }
+
+    #[test]
+    fn only_pleach_ends_away_from_the_port_of_rocev2_shorten_the_icrc() {
+        let coverage = |local: u16, setup: QueuePairSetup| setup.effective_coverage(&[local]);
+        assert_eq!(coverage(40_000, setup(false, 50_000, 50_001)), IcrcCoverage::Prefix);
+        assert_eq!(coverage(40_000, setup(true, 50_000, 50_000)), IcrcCoverage::Full);
+        for (local, to, from) in [(UDP_PORT, 50_000, 50_000), (40_000, UDP_PORT, 50_000), (40_000, 50_000, UDP_PORT)]
+        {
+            assert_eq!(coverage(local, setup(false, to, from)), IcrcCoverage::Full, "{local} {to} {from}");
+        }
     }
 }

@@ -120,6 +120,16 @@ pub(crate) fn content() -> impl Strategy<Value = (PacketHeaders, Vec<u8>)> {
     })
 }
 
+/// As [`content`], of a connection: Pleach ends may agree that the ICRC of such packets covers less.
+pub(crate) fn connection_content() -> impl Strategy<Value = (PacketHeaders, Vec<u8>)> {
+    content().prop_filter("datagrams have a full ICRC", |(headers, _)| headers.deth.is_none())
+}
+
+/// As [`flow`], but not at the port of RoCEv2.
+pub(crate) fn private_flow() -> impl Strategy<Value = Flow> {
+    flow().prop_filter("RoCEv2's port", |flow| !flow.uses_rocev2_port())
+}
+
 /// The routing headers of a frame.
 pub(crate) fn route() -> impl Strategy<Value = (Lrh, Option<Grh>)> {
     (lrh(), option::of(grh()))

@@ -133,10 +133,10 @@ proptest! {
 
     #[test]
     fn vectored_and_zero_copy_emission_give_the_same_bytes(
-        (mut headers, payload) in arbitrary::content(),
-        flow in arbitrary::flow(),
+        (mut headers, payload) in arbitrary::connection_content(),
+        flow in arbitrary::private_flow(),
         cut in any::<prop::sample::Index>(),
-        coverage in prop::sample::select(&[IcrcCoverage::Full, IcrcCoverage::Prefix][..]),
+        coverage in prop::sample::select(&[IcrcCoverage::Full, IcrcCoverage::Prefix, IcrcCoverage::Nothing][..]),
     ) {
         headers.bth.coverage = coverage;
         let packet = Packet::new(headers, &payload);

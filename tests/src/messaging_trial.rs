@@ -10,13 +10,14 @@ use protocol::messaging::{MessageSelector, MessagingSettings};
 use simulator::fault::{FaultKind, FaultPlan, FaultRule};
 use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
 use simulator::messaging::{
-    CorruptionPoint, MessagingCommand, MessagingObserver, MessagingOperation, MessagingRunParameters,
+    CorruptionPoint, MessagingCommand, MessagingObserver, MessagingOperation, MessagingRunParameters, PacketFraming,
     SimulatedMessaging,
 };
 use simulator::queue_pair::LinkNotification;
 use simulator::{Forwarding, LinkParameters};
 use topology::{Fabric, NodeId};
 use units::{Rank, SimSpan, SimTime};
+use wire::IcrcCoverage;
 
 use crate::test_rng::TestRng;
 
@@ -140,6 +141,23 @@ impl MessagingTrial {
         trial
     }
 
+    /// As [`Self::random`] over datagrams whose ICRC covers the first bytes of long packets only. Devices flip bits in
+    /// packets, and no packet is corrupted by order of the trial: what a port detects, it detects behind those bytes (P-28).
+    pub fn with_shortened_icrc(seed: u64) -> Self {
+        let mut trial = Self::random(seed);
+        trial.parameters.framing = PacketFraming::Udp { weakest: IcrcCoverage::Prefix };
+        trial.parameters.mtu = 8_000;
+        // A fragment has up to 17 packets on up to 4 links each: one in four of the longest is corrupted.
+        trial.plan.rules.retain(|rule| *rule.kind.get_ref() != FaultKind::Memory);
+        trial.plan.rules.push(FaultRule::new(FaultKind::Memory).on("*").with_probability(0.004));
+        for order in &mut trial.parameters.orders {
+            if let MessagingOperation::Send { corruption, .. } = &mut order.action {
+                *corruption = CorruptionPoint::None;
+            }
+        }
+        trial
+    }
+
     /// Messages between two ranks, each with one bit flipped where no packet check detects it: in the header, in the checksum or in
     /// the data. Each message is a packet of its own, sent when the previous one has had time to arrive.
     pub fn corrupted(seed: u64, messages: u64) -> Self {
@@ -186,6 +204,7 @@ impl MessagingTrial {
             policy: ConnectionPolicy::datagram(),
             path_policy: PathPolicy::default(),
             mtu: 4_096,
+            framing: PacketFraming::InfiniBand,
             settings,
             notice: LinkNotification::Notified,
             costs: None,

@@ -1,8 +1,10 @@
 //! The contents of a packet, and its bytes on the wire.
 //!
 //! Packets travel as values, not as bytes, because nothing reads the bytes of an intact packet. When a fault rule corrupts a
-//! packet, its frame is serialised, corrupted, and checked by the code that a real receiver runs (`wire::link_frame`). So an
-//! error that the real check misses is missed here too.
+//! packet, its frame is serialised, corrupted, and checked by the code that a real receiver runs (`wire::link_frame`,
+//! `wire::rocev2`). So an error that the real check misses is missed here too.
+
+use std::net::Ipv4Addr;
 
 use protocol::Payload;
 use protocol::aggregation::{AggregationMessage, EdgeIndex};
@@ -11,7 +13,8 @@ use protocol::datagram::MULTICAST_QP;
 use units::{Lid, PathId, QpNumber};
 use wire::aggregation::AggregationHeader;
 use wire::link_frame::{self, LinkFrame};
-use wire::{Bth, Lrh, Opcode, Packet, PacketHeaders, ServiceLevel, VirtualLane};
+use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
+use wire::{Bth, IcrcCoverage, Lrh, Opcode, Packet, PacketHeaders, ServiceLevel, VirtualLane};
 
 /// The index of a state machine in a collective: the nodes of the tree first, then the members by rank.
 pub(crate) type ParticipantIndex = u32;
@@ -24,6 +27,75 @@ pub(crate) type RootIndex = u32;
 pub(crate) struct EdgeEnd {
     pub participant: ParticipantIndex,
     pub edge: EdgeIndex,
+}
+
+/// How packets of queue pairs lie on a link, and so which check the receiver runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PacketFraming {
+    /// As InfiniBand link frames.
+    InfiniBand,
+    /// As UDP datagrams. The link header stands for those of Ethernet, IP and UDP. The ends have agreed that the ICRC may
+    /// cover as little as `weakest` (P-28).
+    Udp {
+        /// The least that an ICRC covers.
+        weakest: IcrcCoverage,
+    },
+}
+
+impl PacketFraming {
+    /// What the ICRC of a long packet covers.
+    pub(crate) fn coverage(self) -> IcrcCoverage {
+        match self {
+            Self::InfiniBand => IcrcCoverage::Full,
+            Self::Udp { weakest } => weakest,
+        }
+    }
+
+    /// The frame of a packet.
+    fn frame(self, headers: PacketHeaders, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = link_frame(headers, payload);
+        if let Self::Udp { .. } = self {
+            let place = datagram_range(&bytes);
+            rocev2::emit(&Packet::new(headers, payload), &FLOW, &mut bytes[place]);
+            link_frame::rewrite_vcrc(&mut bytes).expect("a written frame is long enough");
+        }
+        bytes
+    }
+
+    /// True if the receiver's transport layer accepts the frame.
+    fn verifies(self, frame: &[u8]) -> bool {
+        match self {
+            Self::InfiniBand => link_frame::verify_icrc(frame).is_ok(),
+            Self::Udp { weakest } => {
+                rocev2::verify_icrc_at_least(&frame[datagram_range(frame)], &FLOW, weakest).is_ok()
+            }
+        }
+    }
+
+    fn parse(self, frame: &[u8]) -> Option<Packet<'_>> {
+        match self {
+            Self::InfiniBand => LinkFrame::parse(frame).ok().map(|frame| frame.packet),
+            Self::Udp { weakest } => rocev2::parse_at_least(&frame[datagram_range(frame)], weakest).ok(),
+        }
+    }
+}
+
+/// The addresses of a simulated datagram: the fabric routes packets by other means.
+const FLOW: Flow = Flow {
+    ip: IpHeader::V4 {
+        source: Ipv4Addr::new(10, 0, 0, 1),
+        destination: Ipv4Addr::new(10, 0, 0, 2),
+        identification: 0,
+        fragmentation: Fragmentation::Forbidden,
+    },
+    source_port: 40_000,
+    destination_port: 40_000,
+};
+
+/// Where a datagram lies in a frame: between the link header and the VCRC.
+fn datagram_range(frame: &[u8]) -> std::ops::Range<usize> {
+    const VCRC_BYTES: usize = 2;
+    Lrh::SIZE..frame.len() - VCRC_BYTES
 }
 
 /// A packet's contents.
@@ -51,6 +123,8 @@ pub(crate) enum PacketBody {
         to: u32,
         /// The connection's path.
         path: PathId,
+        /// How it lies on the link.
+        framing: PacketFraming,
         /// The headers.
         headers: PacketHeaders,
         /// The payload.
@@ -121,8 +195,8 @@ impl PacketBody {
 
     /// The frame's bytes on the wire.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        if let Self::Transport { headers, payload, .. } = self {
-            return link_frame(*headers, payload);
+        if let Self::Transport { framing, headers, payload, .. } = self {
+            return framing.frame(*headers, payload);
         }
         let mut message = Vec::new();
         if let Some(AggregationMessage { header, payload, .. }) = self.message() {
@@ -146,12 +220,24 @@ impl PacketBody {
         link_frame(headers, &message)
     }
 
+    fn framing(&self) -> PacketFraming {
+        match self {
+            Self::Transport { framing, .. } => *framing,
+            Self::Edge { .. } | Self::Multicast { .. } => PacketFraming::InfiniBand,
+        }
+    }
+
+    /// True if the receiver's transport layer accepts the frame of this body.
+    pub(crate) fn verifies(&self, frame: &[u8]) -> bool {
+        self.framing().verifies(frame)
+    }
+
     /// Parses a frame that passed every check although it is corrupted: the body that the machine gets.
     pub(crate) fn reread(&self, bytes: &[u8]) -> Option<Self> {
-        let frame = LinkFrame::parse(bytes).ok()?;
+        let packet = self.framing().parse(bytes)?;
         let reread = |old: &AggregationMessage| {
-            let header = AggregationHeader::parse(frame.packet.payload).ok()?;
-            let (code, payload) = frame.packet.payload.get(AggregationHeader::SIZE - 4..)?.split_first_chunk()?;
+            let header = AggregationHeader::parse(packet.payload).ok()?;
+            let (code, payload) = packet.payload.get(AggregationHeader::SIZE - 4..)?.split_first_chunk()?;
             let payload = match old.payload {
                 Payload::Bytes(_) => payload.to_vec().into(),
                 Payload::SizeOnly { .. } => old.payload.clone(),
@@ -161,17 +247,17 @@ impl PacketBody {
         match self {
             Self::Multicast { root, message } => Some(Self::Multicast { root: *root, message: reread(message)? }),
             Self::Edge { to, frame_path, frame: Frame::Data { wants_ack, message, .. } } => {
-                let (psn, message) = (frame.packet.headers.bth.psn, reread(message)?);
+                let (psn, message) = (packet.headers.bth.psn, reread(message)?);
                 Some(Self::Edge {
                     to: *to,
                     frame_path: *frame_path,
                     frame: Frame::Data { psn, wants_ack: *wants_ack, message },
                 })
             }
-            Self::Transport { path, .. } => {
-                let Packet { headers, payload } = frame.packet;
+            Self::Transport { path, framing, .. } => {
+                let Packet { headers, payload } = packet;
                 let to = headers.bth.destination.0;
-                Some(Self::Transport { to, path: *path, headers, payload: payload.into() })
+                Some(Self::Transport { to, path: *path, framing: *framing, headers, payload: payload.into() })
             }
             other => Some(other.clone()),
         }

@@ -104,10 +104,10 @@ pub(crate) enum EndToEndCheck {
 /// The check of the receiver's transport layer.
 pub(crate) fn check_end_to_end(body: &PacketBody, bytes: u32, corruption: &PacketCorruption) -> EndToEndCheck {
     let frame = corrupted_frame(Some(body), bytes, corruption);
-    match link_frame::verify_icrc(&frame) {
-        Ok(()) => body.reread(&frame).map_or(EndToEndCheck::Bad, EndToEndCheck::Passed),
-        Err(_) => EndToEndCheck::Bad,
+    if !body.verifies(&frame) {
+        return EndToEndCheck::Bad;
     }
+    body.reread(&frame).map_or(EndToEndCheck::Bad, EndToEndCheck::Passed)
 }
 
 /// The frame's bytes with all faults applied.
@@ -133,12 +133,10 @@ fn corrupted_frame(body: Option<&PacketBody>, bytes: u32, corruption: &PacketCor
 /// Bytes of link framing and transport header.
 const OVERHEAD: u32 = (link_frame::OVERHEAD + wire::Bth::SIZE) as u32;
 
-/// The nearest possible length of a frame: whole words of payload, at most one MTU and an aggregation header.
+/// The nearest possible length of a frame: whole words of payload, at most what the link header can express.
 fn background_bytes(bytes: u32) -> u32 {
-    let payload = bytes.saturating_sub(OVERHEAD).next_multiple_of(4);
-    OVERHEAD
-        + payload
-            .min(units::limits::MAX_MTU + wire::aggregation::AggregationHeader::SIZE as u32 + wire::Deth::SIZE as u32)
+    const MAX_PAYLOAD: u32 = link_frame::MAX_SIZE as u32 - OVERHEAD;
+    OVERHEAD + bytes.saturating_sub(OVERHEAD).next_multiple_of(4).min(MAX_PAYLOAD)
 }
 
 /// A frame of background traffic: only its size matters.
@@ -158,6 +156,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use protocol::connection::Frame;
+    use wire::IcrcCoverage;
+
+    use crate::packet_body::PacketFraming;
 
     /// The body of an acknowledgement: the shortest frame.
     fn acknowledgement() -> PacketBody {
@@ -193,7 +194,7 @@ mod tests {
     }
 
     /// A packet of a queue pair, with every header that a write can have.
-    fn write_packet(length: usize) -> PacketBody {
+    fn write_packet(length: usize, framing: PacketFraming) -> PacketBody {
         let mut headers = wire::PacketHeaders::from(wire::Bth::new(
             wire::Opcode::WriteOnlyWithImmediate,
             units::QpNumber(3),
@@ -201,14 +202,20 @@ mod tests {
         ));
         headers.reth = Some(wire::Reth { address: 1 << 40, key: wire::RemoteKey(5), length_bytes: length as u32 });
         headers.immediate = Some(wire::Immediate(77));
+        headers.bth.coverage = framing.coverage();
         let payload = (0..length).map(|position| position as u8).collect();
-        PacketBody::Transport { to: 3, path: units::PathId(1), headers, payload }
+        PacketBody::Transport { to: 3, path: units::PathId(1), framing, headers, payload }
     }
 
     #[test]
     fn a_packet_of_a_queue_pair_is_the_bytes_it_says_and_reads_back() {
-        for length in [0, 1, 255, 4_096] {
-            let body = write_packet(length);
+        let shortened = PacketFraming::Udp { weakest: IcrcCoverage::Prefix };
+        for (length, framing) in [0, 1, 255, 4_096]
+            .map(|length| (length, PacketFraming::InfiniBand))
+            .into_iter()
+            .chain([(8_000, shortened)])
+        {
+            let body = write_packet(length, framing);
             let bytes = body.to_bytes();
             assert_eq!(bytes.len() as u32, body.framed_bytes());
             assert_eq!(bytes.len() as u32, background_bytes(body.framed_bytes()), "a sample of that length exists");
@@ -221,9 +228,26 @@ mod tests {
 
     #[test]
     fn a_bit_that_flips_in_a_switch_is_found_by_the_receiver_of_a_write() {
-        let body = write_packet(100);
+        let body = write_packet(100, PacketFraming::InfiniBand);
         let corruption = PacketCorruption::device(DeviceCorruption::Memory, vec![8 * 40]);
         assert!(matches!(check_end_to_end(&body, body.framed_bytes(), &corruption), EndToEndCheck::Bad));
+    }
+
+    /// The ICRC covers 128 bytes behind the link header; what flips behind them reaches the machine (P-28).
+    #[test]
+    fn a_shortened_icrc_finds_flips_in_its_first_bytes_only() {
+        let body = write_packet(5_000, PacketFraming::Udp { weakest: IcrcCoverage::Prefix });
+        let flipped = |byte: u32| {
+            let corruption = PacketCorruption::device(DeviceCorruption::Memory, vec![8 * byte]);
+            check_end_to_end(&body, body.framed_bytes(), &corruption)
+        };
+        let covered_end = wire::Lrh::SIZE as u32 + 128;
+        assert!(matches!(flipped(covered_end - 1), EndToEndCheck::Bad));
+        let EndToEndCheck::Passed(PacketBody::Transport { payload: altered, .. }) = flipped(covered_end) else {
+            panic!("a flip behind the covered bytes is found");
+        };
+        let PacketBody::Transport { payload, .. } = &body else { unreachable!("made above") };
+        assert_eq!(altered.iter().zip(payload).filter(|(altered, right)| altered != right).count(), 1);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::HostCollectiveParameters;
 use crate::collective::{CallLatency, CallStatistics, CallWorkload, OperationPacing};
 use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork};
 use crate::packet::{ChannelId, PacketTarget, SimulatedPacket};
-use crate::packet_body::PacketBody;
+use crate::packet_body::{PacketBody, PacketFraming};
 use crate::processor::HostProcessors;
 use crate::slab::Slab;
 
@@ -155,7 +155,13 @@ impl HostCollectiveDriver {
         let from = NodePort { node: NodeId(message.from.0), port: FabricPort(0) };
         let channel = network.channel(from, AdapterLane(0));
         let headers = Bth::new(Opcode::DatagramSendOnly, QpNumber(1), Psn::new(0)).into();
-        let body = Rc::new(PacketBody::Transport { to: number, path: PathId(0), headers, payload: Box::default() });
+        let body = Rc::new(PacketBody::Transport {
+            to: number,
+            path: PathId(0),
+            framing: PacketFraming::InfiniBand,
+            headers,
+            payload: Box::default(),
+        });
         let mut left = message.payload.len();
         for _ in 0..message.missing {
             let payload = left.min(mtu);

@@ -8,6 +8,7 @@ use protocol::messaging::{
 };
 use protocol::queue_pair::{QpState, Transmit, WorkCompletion as Ended};
 use units::{PathId, Rank, SimTime, Time};
+use wire::IcrcCoverage;
 
 use super::observer::MessagingObserver;
 use super::parameters::{CorruptionPoint, MessagingCommand, MessagingOperation, MessagingRunParameters};
@@ -15,7 +16,7 @@ use super::processor_schedule::{DeferredWork, ProcessorSchedule};
 use super::rail::RailEnd;
 use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork};
 use crate::packet::ChannelId;
-use crate::packet_body::PacketBody;
+use crate::packet_body::{PacketBody, PacketFraming};
 use crate::packet_check::{EndToEndCheck, check_end_to_end};
 use crate::path_channels::PathChannels;
 use crate::queue_pair::{LinkNotification, TransportSetupError};
@@ -23,6 +24,8 @@ use crate::queue_pair::{LinkNotification, TransportSetupError};
 /// The timers of the next command and of the processors; all others belong to rail ends.
 const COMMAND_TIMER: u32 = 1 << 31;
 const PROCESSOR_TIMER: u32 = 1 << 30;
+/// The longest payload of a simulated datagram: as a jumbo frame has, and within what the link header can express.
+const MAX_UDP_MTU: u32 = 8_000;
 /// The longest message.
 const MAX_MESSAGE_BYTES: usize = 1 << 26;
 
@@ -149,9 +152,8 @@ impl<W: MessagingObserver> MessagingDriver<W> {
                     self.ends[end].here
                 }
                 DeferredWork::Receive(end, bytes) => {
-                    let RailEnd { here, peer, rail, .. } = self.ends[end];
-                    self.ports[here.index()].handle_packet(now.to_nanos(), peer, rail, &bytes);
-                    here
+                    self.take_packet(network, end, &bytes);
+                    self.ends[end].here
                 }
                 DeferredWork::Report(rank, completion) => {
                     self.report_completion(network.now(), rank, completion);
@@ -277,9 +279,7 @@ impl<W: MessagingObserver> MessagingDriver<W> {
                     match self.schedule.copy_received(now, here, bytes.len() - MESSAGE_HEADER_BYTES.min(bytes.len()))
                     {
                         Some(at) => self.defer(network, at, DeferredWork::Receive(end, bytes)),
-                        None => {
-                            self.ports[here.index()].handle_packet(machine_now, peer, rail, &bytes);
-                        }
+                        None => self.take_packet(network, end, &bytes),
                     }
                 }
                 Ended::SendFailed { .. } | Ended::ReceiveFailed { .. } => {}
@@ -298,6 +298,17 @@ impl<W: MessagingObserver> MessagingDriver<W> {
             }
         }
         any
+    }
+
+    /// Passes a packet to the endpoint. Corruption that its checksum finds counts as damage of the path (P-28).
+    fn take_packet(&mut self, network: &mut SimulatedNetwork, end: usize, bytes: &[u8]) {
+        let now = network.machine_time();
+        let RailEnd { here, peer, rail, last_path, .. } = self.ends[end];
+        if !self.ports[here.index()].handle_packet(now, peer, rail, bytes) {
+            let Self { ends, outbox, .. } = self;
+            ends[end].pair.handle_damage(now, last_path, &mut |transmit| outbox.push(transmit));
+            ends[end].transmit(network, outbox.drain(..));
+        }
     }
 
     fn arm_timer(&mut self, network: &mut SimulatedNetwork, end: usize) {
@@ -324,12 +335,13 @@ impl<W: MessagingObserver> MessagingDriver<W> {
     }
 
     fn deliver_body(&mut self, network: &mut SimulatedNetwork, channel: ChannelId, body: &PacketBody) {
-        let PacketBody::Transport { to, path, headers, payload } = body else {
+        let PacketBody::Transport { to, path, headers, payload, .. } = body else {
             unreachable!("messaging exchanges only transport packets")
         };
         let (here, end) = (network.destination(channel), *to as usize);
         if self.ends.get(end ^ 1).is_some_and(|far| far.far == here) {
             self.act(network, end, |end, now, mut out| {
+                end.last_path = *path;
                 end.pair.handle_packet(now, *path, headers, payload, &mut end.store, &mut out);
             });
         }
@@ -414,6 +426,26 @@ impl<W: MessagingObserver> NetworkHandler for MessagingDriver<W> {
     }
 }
 
+/// Only a strong checksum may replace the ICRC of the bytes behind the first (P-28).
+fn check_framing(parameters: &MessagingRunParameters) -> Result<(), TransportSetupError> {
+    use units::limits::{MAX_MTU, is_valid_mtu};
+    let MessagingRunParameters { mtu, framing, settings, .. } = parameters;
+    let (allowed, mtus) = match framing {
+        PacketFraming::InfiniBand => (MAX_MTU, "mtu: 256, 512, 1024, 2048 or 4096"),
+        PacketFraming::Udp { .. } => (MAX_UDP_MTU, "mtu: as for InfiniBand, or up to 8000 in steps of 64"),
+    };
+    if !is_valid_mtu(*mtu) || *mtu > allowed {
+        return Err(TransportSetupError::OutOfRange(mtus));
+    }
+    match framing.coverage() {
+        IcrcCoverage::Full => Ok(()),
+        IcrcCoverage::Prefix if settings.checksum.is_strong() => Ok(()),
+        IcrcCoverage::Prefix | IcrcCoverage::Nothing => {
+            Err(TransportSetupError::OutOfRange("framing: a shortened ICRC needs messages with a strong checksum"))
+        }
+    }
+}
+
 fn check(network: &SimulatedNetwork, parameters: &MessagingRunParameters) -> Result<(), TransportSetupError> {
     let fabric = network.topology();
     let distinct: std::collections::BTreeSet<_> = parameters.hosts.iter().map(|host| host.0).collect();
@@ -424,10 +456,7 @@ fn check(network: &SimulatedNetwork, parameters: &MessagingRunParameters) -> Res
     if parameters.rails == 0 || parameters.paths == 0 || ways > units::limits::MAX_PATHS {
         return Err(TransportSetupError::OutOfRange("rails and paths: at least 1 each, together at most 16"));
     }
-    let mtus = units::limits::MIN_MTU..=units::limits::MAX_MTU;
-    if !parameters.mtu.is_power_of_two() || !mtus.contains(&parameters.mtu) {
-        return Err(TransportSetupError::OutOfRange("mtu: 256, 512, 1024, 2048 or 4096"));
-    }
+    check_framing(parameters)?;
     let known = |rank: Rank| rank.index() < parameters.hosts.len();
     for order in &parameters.orders {
         let fits = match order.action {

@@ -22,6 +22,7 @@ use units::{SimSpan, SimTime};
 pub use observer::MessagingObserver;
 pub use parameters::{CorruptionPoint, MessagingCommand, MessagingCosts, MessagingOperation, MessagingRunParameters};
 
+pub use crate::packet_body::PacketFraming;
 pub use crate::queue_pair::{LinkNotification, TransportSetupError};
 
 use crate::counters::FabricCounters;

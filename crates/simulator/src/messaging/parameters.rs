@@ -6,6 +6,7 @@ use protocol::messaging::{MessageSelector, MessagingSettings};
 use topology::NodeId;
 use units::{Rank, SimSpan, SimTime};
 
+use crate::packet_body::PacketFraming;
 use crate::queue_pair::LinkNotification;
 
 /// The hosts, their connections and their commands.
@@ -23,6 +24,8 @@ pub struct MessagingRunParameters {
     pub path_policy: PathPolicy,
     /// Largest payload of a packet.
     pub mtu: u32,
+    /// Whether packets are InfiniBand's or datagrams, whose ICRC may be shortened.
+    pub framing: PacketFraming,
     /// The settings of the messaging endpoints.
     pub settings: MessagingSettings,
     /// Whether hosts are notified about their own cables.

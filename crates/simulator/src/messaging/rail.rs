@@ -9,12 +9,12 @@ use protocol::messaging::RailIndex;
 use protocol::queue_pair::{PacketDescriptor, QpAttributes, QpMemory, QpOperation, QpState, QueuePair, Transmit};
 use topology::NodeId;
 use units::{PathId, Psn, QpNumber, Rank, SimTime, Time};
-use wire::{IcrcCoverage, PartitionKey, RemoteKey};
+use wire::{PartitionKey, RemoteKey};
 
 use super::parameters::MessagingRunParameters;
 use crate::network::SimulatedNetwork;
 use crate::packet::{PacketTarget, SimulatedPacket};
-use crate::packet_body::PacketBody;
+use crate::packet_body::{PacketBody, PacketFraming};
 use crate::path_channels::PathChannels;
 use crate::queue_pair::TransportSetupError;
 
@@ -57,6 +57,9 @@ pub(super) struct RailEnd {
     /// The earliest timer that is set.
     pub(super) timer: SimTime,
     pub(super) is_lost: bool,
+    /// The path on which the last packet arrived.
+    pub(super) last_path: PathId,
+    framing: PacketFraming,
     unacknowledged: VecDeque<PostedPacket>,
     next_send: u64,
     next_receive: u64,
@@ -79,7 +82,7 @@ impl RailEnd {
             send_psn: Psn::new(0),
             receive_psn: Psn::new(0),
             mtu: parameters.mtu,
-            coverage: IcrcCoverage::Full,
+            coverage: parameters.framing.coverage(),
             partition: PartitionKey::DEFAULT,
             policy: parameters.policy,
         };
@@ -104,6 +107,8 @@ impl RailEnd {
             store: ReceiveBuffers::default(),
             timer: SimTime::NEVER,
             is_lost: false,
+            last_path: PathId(0),
+            framing: parameters.framing,
             unacknowledged: VecDeque::new(),
             next_send: 0,
             next_receive: 0,
@@ -161,7 +166,8 @@ impl RailEnd {
         for Transmit { headers, segment, path, .. } in packets {
             let Some(channels) = self.paths.get(path.index()) else { continue };
             let payload = segment.map_or(Box::default(), |segment| self.bytes_of(&segment));
-            let body = PacketBody::Transport { to: headers.bth.destination.0, path, headers, payload };
+            let to = headers.bth.destination.0;
+            let body = PacketBody::Transport { to, path, framing: self.framing, headers, payload };
             let bytes = body.framed_bytes();
             let packet = SimulatedPacket::new(PacketTarget::Node, self.far.0, bytes, ready, Some(Rc::new(body)));
             network.inject(channels.leaves, SimulatedPacket { flow: channels.flow, ..packet });

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::PathPolicy;
-use protocol::messaging::{MessageSelector, MessagingSettings};
+use protocol::messaging::{ChecksumPolicy, MessageSelector, MessagingSettings};
 use topology::{Fabric, NodeId};
 use units::{Rank, SimSpan, SimTime};
+use wire::IcrcCoverage;
 
 use super::{
     CorruptionPoint, LinkNotification, MessagingCommand, MessagingObserver, MessagingOperation,
-    MessagingRunParameters, SimulatedMessaging,
+    MessagingRunParameters, PacketFraming, SimulatedMessaging, TransportSetupError,
 };
-use crate::fault::FaultPlan;
+use crate::fault::{FaultKind, FaultPlan, FaultRule};
 use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
 use crate::network::{Forwarding, LinkParameters};
 
@@ -55,6 +56,7 @@ fn parameters(orders: Vec<MessagingCommand>) -> MessagingRunParameters {
         policy: ConnectionPolicy::datagram(),
         path_policy: PathPolicy::default(),
         mtu: 4_096,
+        framing: PacketFraming::InfiniBand,
         settings: MessagingSettings::default(),
         notice: LinkNotification::Notified,
         costs: None,
@@ -63,10 +65,19 @@ fn parameters(orders: Vec<MessagingCommand>) -> MessagingRunParameters {
 }
 
 fn run(orders: Vec<MessagingCommand>) -> SimulatedMessaging<Notes> {
+    run_with(&parameters(orders), &FaultPlan::default())
+}
+
+fn set_up(
+    parameters: &MessagingRunParameters,
+    plan: &FaultPlan,
+) -> Result<SimulatedMessaging<Notes>, TransportSetupError> {
     let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("small"));
-    let parameters = parameters(orders);
-    let mut talk = SimulatedMessaging::new(fabric, link(), &parameters, &FaultPlan::default(), 1, Notes::default())
-        .expect("valid parameters");
+    SimulatedMessaging::new(fabric, link(), parameters, plan, 1, Notes::default())
+}
+
+fn run_with(parameters: &MessagingRunParameters, plan: &FaultPlan) -> SimulatedMessaging<Notes> {
+    let mut talk = set_up(parameters, plan).expect("valid parameters");
     assert!(talk.run(SimSpan::from_micros(1_000_000)), "the run does not end");
     talk
 }
@@ -114,4 +125,36 @@ fn messages_corrupted_out_of_reach_of_packet_checks_arrive_intact() {
         notes.sent.sort();
         assert!(notes.sent == notes.received);
     }
+}
+
+/// Switches flip bits in one of twenty packets. A full ICRC finds all of them; of a shortened one the message checksums find the
+/// rest. Every message arrives intact (P-28).
+#[test]
+fn bits_that_flip_behind_a_shortened_icrc_are_found_by_the_message_checksum() {
+    let plan = FaultPlan {
+        rules: vec![FaultRule::new(FaultKind::Memory).on("*").with_probability(0.05)],
+        ..FaultPlan::default()
+    };
+    let corrupted = |weakest: IcrcCoverage| {
+        let orders = exchange(60, |number| 5_000 + number as usize * 1_311, CorruptionPoint::None);
+        let framing = PacketFraming::Udp { weakest };
+        let talk = run_with(&MessagingRunParameters { mtu: 8_000, framing, ..parameters(orders) }, &plan);
+        let found: u64 = talk.ports().map(|port| port.corrupted).sum();
+        assert!(talk.counters().end_to_end > 0, "no ICRC found a flipped bit");
+        let mut notes = talk.into_observer();
+        notes.received.sort();
+        notes.sent.sort();
+        assert!(notes.sent == notes.received);
+        found
+    };
+    assert_eq!(corrupted(IcrcCoverage::Full), 0);
+    assert!(corrupted(IcrcCoverage::Prefix) >= 10);
+}
+
+#[test]
+fn a_shortened_icrc_needs_a_strong_checksum() {
+    let framing = PacketFraming::Udp { weakest: IcrcCoverage::Prefix };
+    let settings = MessagingSettings { checksum: ChecksumPolicy::Off, ..MessagingSettings::default() };
+    let parameters = MessagingRunParameters { framing, settings, ..parameters(Vec::new()) };
+    assert!(matches!(set_up(&parameters, &FaultPlan::default()), Err(TransportSetupError::OutOfRange(_))));
 }

@@ -18,7 +18,7 @@ use super::report::ConnectionEndReport;
 use super::setup_error::{TransportSetupError, check_connection};
 use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork};
 use crate::packet::{ChannelId, PacketTarget, SimulatedPacket};
-use crate::packet_body::PacketBody;
+use crate::packet_body::{PacketBody, PacketFraming};
 use crate::packet_check::{EndToEndCheck, check_end_to_end};
 use crate::path_channels::PathChannels;
 
@@ -230,7 +230,13 @@ impl<W: QueuePairObserver> QueuePairDriver<W> {
             let payload = segment.map_or(Box::default(), |segment| this.application.segment(&segment));
             // An unknown path comes from a corrupted packet that passed every check.
             let Some(channels) = this.paths.get(path.index()) else { continue };
-            let body = PacketBody::Transport { to: headers.bth.destination.0, path, headers, payload };
+            let body = PacketBody::Transport {
+                to: headers.bth.destination.0,
+                path,
+                framing: PacketFraming::InfiniBand,
+                headers,
+                payload,
+            };
             let bytes = body.framed_bytes();
             let packet = SimulatedPacket::new(PacketTarget::Node, this.far.0, bytes, ready, Some(Rc::new(body)));
             network.inject(channels.leaves, SimulatedPacket { flow: channels.flow, ..packet });
@@ -301,7 +307,7 @@ impl<W: QueuePairObserver> QueuePairDriver<W> {
     }
 
     fn deliver_body(&mut self, network: &mut SimulatedNetwork, channel: ChannelId, body: &PacketBody) {
-        let PacketBody::Transport { to, path, headers, payload } = body else {
+        let PacketBody::Transport { to, path, headers, payload, .. } = body else {
             unreachable!("queue pairs exchange only transport packets")
         };
         // The number of the queue pair may be corrupted in a packet that passed every check: drop it if it is not of this host.

@@ -11,7 +11,7 @@ use simulator::fault::FaultPlan;
 use simulator::link_rate::ByteTime;
 use simulator::messaging::{
     CorruptionPoint, MessagingCommand, MessagingCosts, MessagingObserver, MessagingOperation, MessagingRunParameters,
-    SimulatedMessaging,
+    PacketFraming, SimulatedMessaging,
 };
 use simulator::queue_pair::LinkNotification;
 use simulator::{Forwarding, LinkParameters};
@@ -177,6 +177,7 @@ fn one_way(cluster: &ChecksumCluster, scheme: ChecksumScheme, bytes: usize) -> R
         policy: ConnectionPolicy { window: 256, timeout: Span::from_micros(100_000), ..ConnectionPolicy::default() },
         path_policy: PathPolicy::default(),
         mtu: 4_096,
+        framing: PacketFraming::InfiniBand,
         settings: scheme.settings(cluster, bytes),
         notice: LinkNotification::Silent,
         costs: Some(scheme.costs(cluster)),

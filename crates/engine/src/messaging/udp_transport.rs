@@ -52,6 +52,11 @@ impl UdpTransport {
         }
     }
 
+    /// Lets packets have no ICRC at all, as messages whose checksum is off have none: what a benchmark compares with.
+    pub fn without_packet_checks(self) -> Self {
+        Self { coverage: IcrcCoverage::Nothing, ..self }
+    }
+
     /// The endpoint.
     pub fn endpoint(&mut self) -> &mut Endpoint {
         &mut self.endpoint

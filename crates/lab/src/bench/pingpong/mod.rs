@@ -1,7 +1,7 @@
 //! `pleach bench pingpong`: latency and bandwidth of checksummed messages between two processes, as NetPIPE measures them.
 //!
-//! In each round two processes exchange messages of every size with and without a checksum, batch by batch in turn, then two
-//! processes of Open MPI exchange the same sizes, and then bare sockets do, so that a busy machine slows all of them. Reading order:
+//! In each round two processes exchange messages of every size with a checksum, without one, and over UDP also without any check of
+//! packets, batch by batch in turn, then two processes of Open MPI exchange the same sizes, and then bare sockets do, so that a busy machine slows all of them. Reading order:
 //! `rank.rs` (and `peer.c` for MPI) is a process that is measured, `limit.rs` are the bare sockets, `link.rs` is what lies between the
 //! two ends, `runner.rs` starts the processes and collects their times, `output.rs` renders them.
 
@@ -34,8 +34,14 @@ Examples:
   pleach bench pingpong --between namespaces --mtu 9000
 
 Run nothing else on the machine meanwhile. For Open MPI, mpirun and mpicc must be in the path (Debian: openmpi-bin,
-libopenmpi-dev). Messages of Pleach have checksums, those of Open MPI do not. The limit is a bare loop of UDP sockets with GSO and
-GRO that moves the same bytes, without any check.
+libopenmpi-dev). Messages of Pleach have checksums, those of Open MPI do not.
+
+What the time of checked messages is divided by, over UDP:
+  ICRC only   messages without a checksum in packets whose ICRC covers all of them: another check, not none
+  plain UDP   messages without a checksum in packets without an ICRC: nothing is checked beyond UDP itself. What checks cost is
+              checked/plain UDP. Such packets exist in this benchmark only, and are marked as what they are.
+  limit       a bare loop of UDP sockets with GSO and GRO that moves the same bytes, without headers or acknowledgements
+In shared memory, unchecked messages have no check at all.
 
 Exit status: 0 if every message came back unchanged; times are reported, not judged.")]
 pub(crate) struct BenchPingpongArgs {
@@ -48,7 +54,7 @@ pub(crate) struct BenchPingpongArgs {
     /// MTU of the link between namespaces, in bytes.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65_535))]
     mtu: u32,
-    /// Checksum of the messages: auto (as tuned), off, or a name from docs/checksums.md.
+    /// Checksum of the messages: auto (as tuned), off, plain-udp (no ICRC either), or a name from docs/checksums.md.
     #[arg(long, default_value = "auto")]
     checksum: PingpongChecksum,
     /// Paths over which long messages are striped; only for udp.
@@ -77,6 +83,16 @@ pub(crate) enum PingpongTransport {
     Shm,
 }
 
+impl PingpongTransport {
+    /// Messages that nothing checks beyond UDP or memory itself.
+    fn without_checks(self) -> PingpongChecksum {
+        match self {
+            Self::Udp => PingpongChecksum::PlainUdp,
+            Self::Shm => PingpongChecksum::Off,
+        }
+    }
+}
+
 const SIZES: [usize; 11] = [8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const QUICK_SIZES: [usize; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
 
@@ -100,10 +116,15 @@ struct PingpongRow {
     bytes: usize,
     checked_us: TrialSummary,
     gigabytes_per_second: f64,
+    /// Without checksums; over UDP the ICRC covers whole packets.
     unchecked_us: Option<TrialSummary>,
+    /// Over UDP, without checksums and without ICRC.
+    plain_udp_us: Option<TrialSummary>,
     open_mpi_us: Option<TrialSummary>,
-    /// Time with checksums over time without, round by round.
+    /// Time with checksums over time without, round by round. Over UDP this compares two ways of checking.
     cost: Option<TrialSummary>,
+    /// Time with checksums over that of messages over UDP that nothing checks beyond UDP itself, round by round.
+    of_plain_udp: Option<TrialSummary>,
     /// Time with checksums over that of Open MPI, round by round.
     of_open_mpi: Option<TrialSummary>,
     /// Bare UDP sockets; not for shared memory.
@@ -112,13 +133,13 @@ struct PingpongRow {
     of_limit: Option<TrialSummary>,
 }
 
-/// Time with checksums over time without, for each size.
+/// Time with checksums over time without any check beyond the transport's own, for each size.
 pub(crate) fn checksum_cost(
     transport: PingpongTransport,
     sizes: &[usize],
     rounds: u32,
 ) -> Result<Vec<(usize, TrialSummary)>> {
-    let checksums = [PingpongChecksum::Auto, PingpongChecksum::Off];
+    let checksums = [PingpongChecksum::Auto, transport.without_checks()];
     let mut ratios = vec![Vec::new(); sizes.len()];
     let runner = PingpongRunner { link: &PingpongLink::Loopback, transport, sizes, seconds: 0.02 };
     for _ in 0..rounds {
@@ -144,12 +165,15 @@ pub(crate) fn run(arguments: &BenchPingpongArgs) -> Result<CommandOutcome> {
         is_udp || arguments.between == PingpongPlacement::Processes,
         "namespaces share no memory: use --transport udp"
     );
+    ensure!(is_udp || arguments.checksum != PingpongChecksum::PlainUdp, "plain-udp is for --transport udp");
     let link = PingpongLink::new(arguments.between, arguments.mtu)?;
     let mut notes = Vec::new();
     let open_mpi = arguments.against.find(runner::MPI_PEER_SOURCE, &mut notes);
     let mut checksums = vec![arguments.checksum.clone()];
-    if arguments.checksum != PingpongChecksum::Off {
-        checksums.push(PingpongChecksum::Off);
+    for baseline in [PingpongChecksum::Off, arguments.transport.without_checks()] {
+        if !checksums.contains(&baseline) {
+            checksums.push(baseline);
+        }
     }
     let before = StealTime::now();
     let runner = PingpongRunner { link: &link, transport: arguments.transport, sizes, seconds };
@@ -166,16 +190,15 @@ pub(crate) fn run(arguments: &BenchPingpongArgs) -> Result<CommandOutcome> {
         }
     }
     notes.extend(before.note_since(StealTime::now()));
-    let names: Vec<String> = checksums.iter().map(PingpongChecksum::to_string).collect();
     let report = PingpongBenchReport {
         transport: arguments.transport,
         between: arguments.between,
         mtu_bytes: is_udp.then(|| link.mtu_bytes()),
-        checksum: names[0].clone(),
+        checksum: arguments.checksum.to_string(),
         paths: arguments.paths,
         rounds,
         open_mpi: open_mpi.as_ref().map(|mpi| mpi.version.clone()),
-        rows: sizes.iter().filter_map(|bytes| times.row(*bytes, &names)).collect(),
+        rows: sizes.iter().filter_map(|bytes| times.row(*bytes, &arguments.checksum)).collect(),
         notes,
     };
     arguments.report.write(&report, output::table, output::html)?;
@@ -192,9 +215,12 @@ struct RoundTimes {
 
 impl RoundTimes {
     /// The row of a size; none if it was not measured in every round.
-    fn row(&self, bytes: usize, checksums: &[String]) -> Option<PingpongRow> {
-        let checked = micros(&self.ours, bytes, &checksums[0])?;
-        let unchecked = checksums.get(1).and_then(|checksum| micros(&self.ours, bytes, checksum));
+    fn row(&self, bytes: usize, checksum: &PingpongChecksum) -> Option<PingpongRow> {
+        let of = |checksum: &PingpongChecksum| micros(&self.ours, bytes, &checksum.to_string());
+        let checked = of(checksum)?;
+        let baseline = |wanted: PingpongChecksum| if *checksum == wanted { None } else { of(&wanted) };
+        let unchecked = baseline(PingpongChecksum::Off);
+        let plain_udp = baseline(PingpongChecksum::PlainUdp);
         let open_mpi = micros(&self.open_mpi, bytes, runner::OPEN_MPI);
         let limit = micros(&self.limit, bytes, limit::LIMIT);
         let checked_us = TrialSummary::of(checked.clone());
@@ -203,9 +229,11 @@ impl RoundTimes {
             gigabytes_per_second: bytes as f64 / checked_us.median / 1e3,
             checked_us,
             cost: unchecked.as_ref().map(|unchecked| ratio(&checked, unchecked)),
+            of_plain_udp: plain_udp.as_ref().map(|plain| ratio(&checked, plain)),
             of_open_mpi: open_mpi.as_ref().map(|theirs| ratio(&checked, theirs)),
             of_limit: limit.as_ref().map(|limit| ratio(&checked, limit)),
             unchecked_us: unchecked.map(TrialSummary::of),
+            plain_udp_us: plain_udp.map(TrialSummary::of),
             open_mpi_us: open_mpi.map(TrialSummary::of),
             limit_us: limit.map(TrialSummary::of),
         })

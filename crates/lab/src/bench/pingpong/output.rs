@@ -6,12 +6,18 @@ use crate::bench::TrialSummary;
 use crate::report::{format_table, line_chart, page};
 
 fn rows(report: &PingpongBenchReport) -> Vec<Vec<String>> {
+    let unchecked = match report.transport {
+        PingpongTransport::Udp => ["us, ICRC only", "checked/ICRC only"],
+        PingpongTransport::Shm => ["us, unchecked", "checked/unchecked"],
+    };
     let head = [
         "bytes",
         "us, checked",
         "GB/s",
-        "us, unchecked",
-        "checked/unchecked",
+        unchecked[0],
+        unchecked[1],
+        "us, plain UDP",
+        "checked/plain UDP",
         "us, Open MPI",
         "checked/Open MPI",
         "us, limit",
@@ -25,6 +31,8 @@ fn rows(report: &PingpongBenchReport) -> Vec<Vec<String>> {
             format!("{:.3}", row.gigabytes_per_second),
             optional(row.unchecked_us),
             optional(row.cost),
+            optional(row.plain_udp_us),
+            optional(row.of_plain_udp),
             optional(row.open_mpi_us),
             optional(row.of_open_mpi),
             optional(row.limit_us),
@@ -58,9 +66,14 @@ pub(super) fn table(report: &PingpongBenchReport) -> String {
 type Pick = fn(&PingpongRow) -> Option<&TrialSummary>;
 
 pub(super) fn html(report: &PingpongBenchReport) -> String {
-    let picks: [(&str, Pick); 4] = [
+    let unchecked = match report.transport {
+        PingpongTransport::Udp => "ICRC only",
+        PingpongTransport::Shm => "unchecked",
+    };
+    let picks: [(&str, Pick); 5] = [
         ("checked", |row| Some(&row.checked_us)),
-        ("unchecked", |row| row.unchecked_us.as_ref()),
+        (unchecked, |row| row.unchecked_us.as_ref()),
+        ("plain UDP", |row| row.plain_udp_us.as_ref()),
         ("Open MPI", |row| row.open_mpi_us.as_ref()),
         ("limit", |row| row.limit_us.as_ref()),
     ];

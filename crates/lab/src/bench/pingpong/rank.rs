@@ -74,7 +74,10 @@ impl BenchPingpongRankArgs {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum PingpongChecksum {
     Auto,
+    /// None; over UDP the packets have their whole ICRC.
     Off,
+    /// None, and packets without an ICRC: nothing is checked beyond UDP itself. Only a baseline; marked on the wire (P-101).
+    PlainUdp,
     Named(Algorithm),
 }
 
@@ -85,7 +88,8 @@ impl FromStr for PingpongChecksum {
         match text {
             "auto" => Ok(Self::Auto),
             "off" => Ok(Self::Off),
-            name => name.parse().map(Self::Named).map_err(|error| format!("{error}; or auto, off")),
+            "plain-udp" => Ok(Self::PlainUdp),
+            name => name.parse().map(Self::Named).map_err(|error| format!("{error}; or auto, off, plain-udp")),
         }
     }
 }
@@ -95,6 +99,7 @@ impl fmt::Display for PingpongChecksum {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Off => f.write_str("off"),
+            Self::PlainUdp => f.write_str("plain-udp"),
             Self::Named(algorithm) => algorithm.fmt(f),
         }
     }
@@ -104,7 +109,7 @@ impl PingpongChecksum {
     fn settings(&self) -> MessagingSettings {
         let policy = match self {
             Self::Auto => ChecksumPolicy::Tuned(*ChecksumTuning::for_this_machine()),
-            Self::Off => ChecksumPolicy::Off,
+            Self::Off | Self::PlainUdp => ChecksumPolicy::Off,
             Self::Named(algorithm) => ChecksumPolicy::Fixed(*algorithm),
         };
         MessagingSettings { checksum: policy, ..MessagingSettings::default() }
@@ -168,6 +173,9 @@ fn connect_over_udp(arguments: &BenchPingpongRankArgs) -> Result<Vec<Messenger<U
             EndpointOptions { spin: Duration::from_millis(1), ..EndpointOptions::default() },
         )?;
         let mut transport = UdpTransport::new(endpoint, &settings);
+        if *checksum == PingpongChecksum::PlainUdp {
+            transport = transport.without_packet_checks();
+        }
         let rails: Vec<RailIndex> = (0..arguments.paths).map(RailIndex).collect();
         let numbers: Vec<QpNumber> =
             rails.iter().map(|rail| transport.create(peer, *rail)).collect::<Result<_, _>>()?;

@@ -8,7 +8,7 @@
 //!   ten thousand ranks (`f16`, `bf16`: some dozens per element).
 //! - Exact sums: single floats, with exponents over the whole range.
 //! - Products of floats: on both sides of one, never one, so that thousands neither vanish nor overflow.
-//! - Minima and maxima: the full range. Pairs: few distinct values, so that ties occur, with inrandoms that do not grow with
+//! - Minima and maxima: the full range. Pairs: few distinct values, so that ties occur, with indices that do not grow with
 //!   the rank, so that "the first wins" differs from "the smallest index wins".
 //! - And, or: a single bit that differs from all the others.
 
@@ -56,18 +56,44 @@ fn fill(
         } else {
             ElementValue { number: number(operation, &mut own), index: 0 }
         };
-        match value.number {
-            ScalarValue::Float(number) if operation.element.is_wide() => {
-                let mut sum = ExactSum::new(operation.element);
-                sum.add(number);
-                bytes.extend(sum.wide_bytes());
-            }
-            _ => value.encode(operation, &mut bytes),
-        }
+        append(operation, value, &mut bytes);
     }
     bytes
 }
 
+/// So many elements that are drawn like contributions. Any window of them is a contribution: the few values of pairs are the same
+/// at every position, so that ties occur between windows.
+pub(crate) fn table_numbers(seed: u64, operation: &Reduction, length: usize) -> Vec<u8> {
+    let own = KeyedRandom::new([seed, TABLE, 0]);
+    let few: [KeyedRandom; 8] = std::array::from_fn(|which| KeyedRandom::new([seed, TABLE, SHARED + which as u64]));
+    let mut bytes = Vec::with_capacity(length * operation.element_bytes());
+    for position in 0..length as u64 {
+        let mut random = own.at(position);
+        let value = if operation.operator.is_located() {
+            let (which, index) = (random.next_u64() as usize % few.len(), random.next_u64() as i32 & i32::MAX);
+            ElementValue { number: plain_number(operation, &mut few[which].at(0)), index }
+        } else {
+            ElementValue { number: plain_number(operation, &mut random), index: 0 }
+        };
+        append(operation, value, &mut bytes);
+    }
+    bytes
+}
+
+/// Appends an element; a float as the exact sum of itself where elements are wide.
+fn append(operation: &Reduction, value: ElementValue, bytes: &mut Vec<u8>) {
+    match value.number {
+        ScalarValue::Float(number) if operation.element.is_wide() => {
+            let mut sum = ExactSum::new(operation.element);
+            sum.add(number);
+            bytes.extend(sum.wide_bytes());
+        }
+        _ => value.encode(operation, bytes),
+    }
+}
+
+/// Above every operation number: the key of tables.
+const TABLE: u64 = 1 << 32;
 /// Above every rank: the key of numbers that all ranks share at a position.
 const SHARED: u64 = 1 << 32;
 

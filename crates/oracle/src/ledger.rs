@@ -123,6 +123,23 @@ impl Ledger {
         }
     }
 
+    /// Records that `op` has ended at `rank`, which gets no result: every rank but the root of a reduce.
+    pub fn record_completion(&mut self, rank: Rank, op: OpId) {
+        let Some(pair) = self.pair(rank, op) else { return };
+        if self.delivered.set(pair) {
+            return self.verdict.add(Violation::DeliveredTwice { rank, op });
+        }
+        if self.failed.get(pair) {
+            self.verdict.add(Violation::DeliveredAndFailed { rank, op, cause: self.cause(op) });
+        }
+        self.verdict.cross_checked += 1;
+        let record = &mut self.ops[op.index()];
+        record.delivered += 1;
+        if record.delivered == self.ranks {
+            record.baseline = DeliveryBaseline::Done;
+        }
+    }
+
     /// Records that `rank` has entered `op`.
     pub fn record_arrival(&mut self, rank: Rank, op: OpId) {
         if self.pair(rank, op).is_some() {

@@ -5,13 +5,15 @@
 //! conversions, and it relies only on bytes.
 //!
 //! Reading order: `reduction` and `contribution` define the inputs, `reference_order` and `reference` the expected results
-//! (`exact_sum` for sums that do not depend on the order), `ledger` compares them with the deliveries, `verdict` reports.
-//! `stream_ledger` does the same for point-to-point messages.
+//! (`exact_sum` for sums that do not depend on the order; `contribution_table` and `column` for long runs), `ledger`
+//! compares them with the deliveries, `verdict` reports. `stream_ledger` does the same for point-to-point messages.
 
 #![forbid(unsafe_code)]
 
 mod big_uint;
+mod column;
 mod contribution;
+mod contribution_table;
 mod exact_sum;
 mod ledger;
 mod reduction;
@@ -23,6 +25,7 @@ mod value;
 mod verdict;
 
 pub use contribution::{contribution, edge_contribution};
+pub use contribution_table::ContributionTable;
 pub use exact_sum::ExactSum;
 pub use ledger::{Expectation, Ledger};
 pub use reduction::{Reduction, ReductionElement, ReductionOperator, UnknownReductionName};

@@ -51,6 +51,47 @@ impl ReferenceOrder {
         Self::node((0..ranks).map(|rank| Self::rank(Rank(rank))))
     }
 
+    /// A k-nomial tree: adjacent sums merge, `radix` at a time, until one is left. The last group of each level may be smaller.
+    pub fn knomial(ranks: u32, radix: u32) -> Self {
+        Self::merged((0..ranks).map(|rank| Self::rank(Rank(rank))).collect(), radix)
+    }
+
+    /// Recursive exchange, also as a reduce-scatter: as [`Self::knomial`], after the first ranks have paired up so that all groups of
+    /// `radix` are full.
+    ///
+    /// # Panics
+    /// The radix is below two, or there are no ranks.
+    pub fn recursive(ranks: u32, radix: u32) -> Self {
+        assert!(radix >= 2, "groups of {radix} never merge");
+        let fills_groups = |mut count: u32| {
+            while count.is_multiple_of(radix) {
+                count /= radix;
+            }
+            count < radix
+        };
+        let participants = (1..=ranks).rev().find(|count| fills_groups(*count)).expect("there is a rank");
+        let joining = ranks - participants;
+        let one = |rank| Self::rank(Rank(rank));
+        let pairs = (0..joining).map(|pair| Self::node([one(2 * pair), one(2 * pair + 1)]));
+        Self::merged(pairs.chain((2 * joining..ranks).map(one)).collect(), radix)
+    }
+
+    /// One rank after the other around a ring, ending at `last`.
+    pub fn ring(ranks: u32, last: u32) -> Self {
+        Self::node((1..=ranks).map(|step| Self::rank(Rank((last + step) % ranks))))
+    }
+
+    fn merged(mut sums: Vec<Self>, radix: u32) -> Self {
+        while sums.len() > 1 {
+            let mut left = sums.into_iter().peekable();
+            sums = Vec::new();
+            while left.peek().is_some() {
+                sums.push(Self::node(left.by_ref().take(radix as usize)));
+            }
+        }
+        sums.pop().expect("there is a rank")
+    }
+
     /// Walks a tree from its root. `branch` returns the vertex for a key.
     pub fn from_tree<N>(root: N, mut branch: impl FnMut(N) -> ReferenceOrderNode<N>) -> Self {
         let mut steps = Vec::new();
@@ -103,6 +144,17 @@ mod tests {
         let walked = ReferenceOrder::from_tree(100, children);
         assert_eq!(walked, nested);
         assert_eq!(walked.ranks().map(|rank| rank.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn groups_merge_until_one_is_left() {
+        let node = |children: &[ReferenceOrder]| ReferenceOrder::node(children.to_vec());
+        let one = |rank| ReferenceOrder::rank(Rank(rank));
+        let pair = |first| node(&[one(first), one(first + 1)]);
+        assert_eq!(ReferenceOrder::knomial(3, 2), node(&[pair(0), node(&[one(2)])]));
+        // Five ranks: two pair up, and the four sums exchange.
+        assert_eq!(ReferenceOrder::recursive(5, 2), node(&[node(&[pair(0), one(2)]), pair(3)]));
+        assert_eq!(ReferenceOrder::ring(3, 0), node(&[one(1), one(2), one(0)]));
     }
 
     #[test]

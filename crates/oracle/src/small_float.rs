@@ -45,8 +45,19 @@ impl SmallFloat {
         sign | ((exponent - 1) * self.hidden_bit() + steps) as u16
     }
 
+    /// The nearest number of the format; equals decoding what [`Self::encode`] returns, without its search.
+    #[inline]
     pub(crate) fn round(&self, number: f64) -> f64 {
-        self.decode(self.encode(number))
+        let too_large = self.first_above(self.top_exponent() - 1);
+        // The power of two at or below the number, and the spacing of the format's numbers there.
+        let power = f64::from_bits(number.to_bits() & f64::INFINITY.to_bits());
+        let spacing = (power * two_to(-self.mantissa_bits)).max(two_to(self.smallest_quantum()));
+        // Doubles from 2^52 to 2^53 spacings are one spacing apart: the sum is rounded, on a tie to even.
+        let shift = spacing * (1.5 * two_to(52));
+        let rounded = (number + shift) - shift;
+        let is_infinite = number.abs() >= too_large || rounded.abs() >= too_large;
+        let magnitude = if is_infinite { f64::INFINITY } else { rounded.abs() };
+        if number.is_nan() { f64::NAN } else { magnitude.copysign(number) }
     }
 
     fn hidden_bit(&self) -> i32 {
@@ -103,6 +114,24 @@ mod tests {
         assert_eq!((F16.encode(f64::NAN), BF16.encode(f64::NAN)), (0x7e00, 0x7fc0));
         assert_eq!((BF16.encode(1.0), BF16.encode(3.140625)), (0x3f80, 0x4049));
         assert_eq!(F16.decode(1), 5.960464477539063e-8);
+    }
+
+    #[test]
+    fn rounding_agrees_with_encoding_at_and_around_every_midpoint() {
+        for format in [F16, BF16] {
+            for bits in 0..format.infinity() as u16 {
+                let (low, high) = (format.decode(bits), format.decode(bits + 1));
+                let middle = if high.is_finite() { low + (high - low) / 2.0 } else { low * (1.0 + two_to(-9)) };
+                for number in [low, middle, middle.next_up(), middle.next_down(), low.next_up()] {
+                    for number in [number, -number] {
+                        let expected = format.decode(format.encode(number));
+                        assert_eq!(format.round(number).to_bits(), expected.to_bits(), "{number:e}");
+                    }
+                }
+            }
+            assert_eq!(format.round(f64::INFINITY), f64::INFINITY);
+            assert!(format.round(f64::NAN).is_nan());
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The reference against cases computed by hand, and the sensitivity of contributions to defects.
 
 use oracle::{
-    Reduction, ReductionElement, ReductionOperator, ReferenceOrder, ReferenceOrderNode, contribution,
-    edge_contribution, reference, reference_of,
+    ContributionTable, Reduction, ReductionElement, ReductionOperator, ReferenceOrder, ReferenceOrderNode,
+    contribution, edge_contribution, reference, reference_of,
 };
 use proptest::prelude::*;
 use units::{OpId, Rank};
@@ -229,6 +229,60 @@ fn losing_one_of_ten_thousand_ranks_changes_the_result() {
             let mut lost = all.clone();
             lost.remove(culprit);
             assert_ne!(right, fold_ranks(7, &operation, &lost), "{name} without rank {culprit}");
+        }
+    }
+}
+
+/// The fast fold of a table's windows and the naive fold of the same bytes give the same result.
+#[test]
+fn a_table_folds_its_windows_as_the_naive_reference_does() {
+    let orders = [
+        ReferenceOrder::flat(7),
+        ReferenceOrder::node([ReferenceOrder::flat(3), ReferenceOrder::rank(Rank(5)), ReferenceOrder::flat(5)]),
+    ];
+    for element in ReductionElement::ALL {
+        for operator in ReductionOperator::ALL {
+            let operation = Reduction { element: *element, operator: *operator, count: 9 };
+            if !operation.is_defined() {
+                continue;
+            }
+            let table = ContributionTable::new(3, 7, operation);
+            for (order, op) in orders.iter().zip([OpId(0), OpId(41)]) {
+                let naive = reference_of(&operation, order, |rank| table.contribution(rank, op).to_vec());
+                assert_eq!(table.reference(op, order), naive, "{operation}");
+                let bytes = operation.element_bytes();
+                assert_eq!(table.reference_range(op, order, 2..6), naive[2 * bytes..6 * bytes], "{operation}");
+            }
+        }
+    }
+}
+
+#[test]
+fn windows_of_one_operation_differ_between_ranks_and_operations() {
+    let table = ContributionTable::new(1, 5_000, operation("u64 sum", 4));
+    let window = |rank: u32, op: u32| table.contribution(Rank(rank), OpId(op)).to_vec();
+    let distinct: std::collections::BTreeSet<Vec<u8>> = (0..5_000).map(|rank| window(rank, 0)).collect();
+    assert_eq!(distinct.len(), 5_000);
+    assert_eq!((0..5_000).filter(|rank| window(*rank, 0) == window(*rank, 1)).count(), 0);
+}
+
+/// Without any one of the contributions, with one twice, or with one of another operation, the result is another.
+#[test]
+fn a_lost_doubled_or_stale_window_shows_in_the_result() {
+    for name in ["f64 sum", "f32 sum", "bf16 sum", "i32 prod", "u8 xor", "f64 prod"] {
+        let operation = operation(name, 32);
+        let table = ContributionTable::new(11, 40, operation);
+        let order = ReferenceOrder::flat(40);
+        let right = table.reference(OpId(1), &order);
+        for odd in 0..40 {
+            let without = ReferenceOrder::node(
+                (0..40).filter(|rank| *rank != odd).map(|rank| ReferenceOrder::rank(Rank(rank))),
+            );
+            assert_ne!(table.reference(OpId(1), &without), right, "{name} without {odd}");
+            let stale = reference_of(&operation, &order, |rank| {
+                table.contribution(rank, OpId(u32::from(rank.0 != odd))).to_vec()
+            });
+            assert_ne!(stale, right, "{name} with a stale {odd}");
         }
     }
 }

@@ -1,17 +1,17 @@
-//! `pleach simulate`: a scenario file in, a report out.
+//! `pleach simulate`: scenario files in, a report out; several combinations or files in, a comparison out.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use indicatif::ProgressBar;
-use simulator::scenario::{FIELDS, Scenario};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use simulator::scenario::{FIELDS, Scenario, ScenarioVariant, SweptField};
 
 use lab::CommandOutcome;
 use lab::oracle_checker::OracleChecker;
-use lab::progress::progress_bar;
+use lab::parallel::map_parallel;
+use lab::progress::StepProgress;
 use lab::report::ReportArgs;
-use lab::simulation_report::{self, SimulationReport};
+use lab::simulation_report::{self, RunCost, SimulationComparison, SimulationReport};
 use lab::text_file::read_text;
 
 use crate::configuration::MAX_TEXT_BYTES;
@@ -19,15 +19,24 @@ use crate::configuration::MAX_TEXT_BYTES;
 /// Arguments of `pleach simulate`.
 #[derive(clap::Args)]
 pub(crate) struct SimulateArgs {
-    /// Scenario file (TOML); scenarios/ has examples.
+    /// Scenario files (TOML); scenarios/ has examples.
     #[arg(required_unless_present = "fields")]
-    scenario: Option<PathBuf>,
+    scenarios: Vec<PathBuf>,
     /// Overrides the seed of the scenario.
     #[arg(long)]
     seed: Option<u64>,
     /// Overrides the number of operations of the scenario.
     #[arg(long)]
     operations: Option<u32>,
+    /// Sets a field, or runs all combinations of several values: link.rate=EDR,HDR fabric.children=[8,8],[16,16]
+    #[arg(long = "set", value_name = "FIELD=VALUE[,VALUE...]", value_parser = SweptField::parse)]
+    set: Vec<SweptField>,
+    /// Compares several scenario files in one table.
+    #[arg(long)]
+    compare: bool,
+    /// Also writes a comparison as CSV to this file.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
     #[command(flatten)]
     report: ReportArgs,
     /// Lists every field of a scenario file, with its values and default.
@@ -40,43 +49,91 @@ pub(crate) fn run(arguments: &SimulateArgs) -> Result<CommandOutcome> {
         print!("{}", fields());
         return Ok(CommandOutcome::Passed);
     }
-    let path = arguments.scenario.as_ref().context("no scenario given")?;
+    ensure!(arguments.scenarios.len() == 1 || arguments.compare, "several scenarios need --compare");
+    let mut jobs = Vec::new();
+    for path in &arguments.scenarios {
+        jobs.extend(variants(arguments, path)?);
+    }
+    match &jobs[..] {
+        [job] if !arguments.compare && arguments.csv.is_none() => report_one(arguments, job),
+        _ => compare(arguments, &jobs),
+    }
+}
+
+/// A scenario to run.
+struct SimulationJob {
+    file: String,
+    variant: ScenarioVariant,
+}
+
+/// The combinations of a file.
+fn variants(arguments: &SimulateArgs, path: &Path) -> Result<Vec<SimulationJob>> {
     let file = path.display().to_string();
     let text = read_text(path, MAX_TEXT_BYTES)?;
-    let mut scenario = Scenario::parse(&text, &file)?;
-    scenario.seed = arguments.seed.unwrap_or(scenario.seed);
-    if let Some(operations) = arguments.operations {
-        if !scenario.can_run(operations) {
-            bail!(
-                "--operations {operations}: must be from 1 to 1000000, and at most 2^33 when multiplied by the members"
-            );
+    let mut jobs = Vec::new();
+    for mut variant in Scenario::parse_variants(&text, &file, &arguments.set)? {
+        let scenario = &mut variant.scenario;
+        scenario.seed = arguments.seed.unwrap_or(scenario.seed);
+        if let Some(operations) = arguments.operations {
+            if !scenario.can_run(operations) {
+                bail!(
+                    "--operations {operations}: must be from 1 to 1000000, and at most 2^33 when multiplied by the members"
+                );
+            }
+            scenario.operations = operations;
         }
-        scenario.operations = operations;
+        jobs.push(SimulationJob { file: file.clone(), variant });
     }
-    let report = simulate(&scenario, &file)?;
+    Ok(jobs)
+}
+
+/// Runs one scenario and writes its report.
+fn report_one(arguments: &SimulateArgs, job: &SimulationJob) -> Result<CommandOutcome> {
+    let scenario = &job.variant.scenario;
+    let progress = StepProgress::new(&scenario.name, scenario.operations.into(), "operations");
+    let report = simulate(scenario, &job.file, &progress)?;
+    progress.finish();
     arguments.report.write(&report, simulation_report::table, simulation_report::html)?;
-    Ok(if report.has_violations() { CommandOutcome::Failed } else { CommandOutcome::Passed })
+    Ok(outcome(report.has_violations() || report.has_failures()))
+}
+
+/// Runs all jobs on all cores and writes their comparison.
+fn compare(arguments: &SimulateArgs, jobs: &[SimulationJob]) -> Result<CommandOutcome> {
+    let operations = jobs.iter().map(|job| u64::from(job.variant.scenario.operations)).sum();
+    let progress = StepProgress::new(&format!("{} runs", jobs.len()), operations, "operations");
+    let reports = map_parallel(jobs, |job| {
+        let report = simulate(&job.variant.scenario, &job.file, &progress);
+        report.with_context(|| format!("{} {}", job.file, settings_text(&job.variant.settings)))
+    })?;
+    progress.finish();
+    let settings = jobs.iter().map(|job| job.variant.settings.clone());
+    let comparison = SimulationComparison::new(settings.zip(reports).collect());
+    if let Some(path) = &arguments.csv {
+        let text = comparison.csv();
+        std::fs::write(path, text).map_err(|error| anyhow!("cannot write {}: {error}", path.display()))?;
+    }
+    arguments.report.write(&comparison, simulation_report::comparison_table, simulation_report::comparison_html)?;
+    Ok(outcome(comparison.has_failures()))
+}
+
+fn outcome(has_failed: bool) -> CommandOutcome {
+    if has_failed { CommandOutcome::Failed } else { CommandOutcome::Passed }
+}
+
+fn settings_text(settings: &[(String, String)]) -> String {
+    settings.iter().map(|(field, value)| format!("{field}={value}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs a scenario and builds its report.
-fn simulate(scenario: &Scenario, file: &str) -> Result<SimulationReport> {
-    let bar = operations_bar(scenario);
+fn simulate(scenario: &Scenario, file: &str, progress: &StepProgress) -> Result<SimulationReport> {
     let started = Instant::now();
-    let mut collective = scenario.collective(scenario.seed)?;
-    let (parameters, plan) = (&scenario.collective, &scenario.plan);
-    let mut checker =
-        OracleChecker::new(scenario.seed, scenario.operations, &collective, parameters, plan, scenario.check);
-    let timings = collective.run(scenario.operations, &mut checker, |done| bar.set_position(u64::from(done)));
-    let elapsed = started.elapsed();
-    bar.finish_and_clear();
-    Ok(SimulationReport::new(scenario, file, &collective, &timings, checker.judge(), elapsed))
-}
-
-fn operations_bar(scenario: &Scenario) -> ProgressBar {
-    let bar = progress_bar(u64::from(scenario.operations), "{msg}  {bar:40} {pos}/{len} operations, {eta} to go");
-    bar.set_message(scenario.name.clone());
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+    let mut run = scenario.set_up(scenario.seed)?;
+    let set_up = started.elapsed();
+    let mut checker = OracleChecker::of_scenario(scenario, &run);
+    let started = Instant::now();
+    let timings = run.run(scenario.operations, &mut checker, |_| progress.advance(1));
+    let cost = RunCost { set_up, run: started.elapsed() };
+    Ok(SimulationReport::new(scenario, file, &run, &timings, checker.judge(), cost))
 }
 
 /// Every field of a scenario file.

@@ -10,6 +10,7 @@ mod nas_kernels;
 pub mod number_format;
 pub mod oracle_checker;
 mod outcome;
+pub mod parallel;
 pub mod progress;
 pub mod report;
 pub mod reproduce;

@@ -1,13 +1,18 @@
 //! Connects the oracle to a simulated run: members contribute what the oracle generates, and the oracle checks their results.
+//!
+//! Each segment of a long vector is an operation of its own: segment `s` of operation `o` has the number `o * segments + s`.
 
-use oracle::{Expectation, Ledger, Reduction, ReferenceOrder, ReferenceOrderNode, Verdict};
+use oracle::{ContributionTable, Expectation, Ledger, Reduction, ReferenceOrder, ReferenceOrderNode, Verdict};
 use protocol::Payload;
-use protocol::aggregation::AbortCause;
+use protocol::collective::CollectiveAlgorithm;
+use reduce::ReductionKind;
 use simulator::collective::{
-    CollectiveObserver, CollectiveParameters, ContributionContents, SimulatedCollective, SimulatedOperation,
+    CollectiveObserver, CollectiveParameters, ContributionContents, OperationFailure, SimulatedCollective,
+    SimulatedOperation,
 };
 use simulator::fault::{FaultKind, FaultPlan};
-use simulator::scenario::ResultCheck;
+use simulator::scenario::{ResultCheck, Scenario, ScenarioRun};
+use simulator::segmented::{HostOperation, SegmentedParameters, VectorContents};
 use topology::{AggregationTree, ChildNode, TreeIndex};
 use units::{OpId, Rank};
 
@@ -19,19 +24,41 @@ const MAX_LISTED_FAILURES: usize = 32;
 pub(crate) struct FailedOperation {
     pub(crate) rank: Rank,
     pub(crate) op: OpId,
-    pub(crate) cause: AbortCause,
+    pub(crate) cause: OperationFailure,
+}
+
+/// The failures of one cause.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FailureGroup {
+    pub(crate) cause: OperationFailure,
+    /// Results that members did not get.
+    pub(crate) results: u64,
+    pub(crate) first: OpId,
+    pub(crate) last: OpId,
 }
 
 /// Observes a run; its verdict is due at the end.
 pub struct OracleChecker {
-    seed: u64,
-    task: SimulatedOperation,
+    task: HostOperation,
     ranks: u32,
-    /// The reduction and its fold order, if contributions have contents.
-    reduction: Option<(Reduction, ReferenceOrder)>,
+    segments: u32,
+    /// The contributions, if they have contents.
+    table: Option<ContributionTable>,
+    order: FoldOrder,
+    /// Elements of the last segment of a vector; the others have as many as the table's operation.
+    last_elements: usize,
     check: ResultCheck,
     ledger: Ledger,
     failures: Vec<FailedOperation>,
+    groups: Vec<FailureGroup>,
+}
+
+/// In which order the elements of a segment are folded.
+enum FoldOrder {
+    /// All in one order.
+    Same(ReferenceOrder),
+    /// Split into one block for each rank, which is folded around the ring and ends at that rank.
+    Ring,
 }
 
 /// The oracle's verdict on a run.
@@ -40,10 +67,24 @@ pub struct OracleJudgement {
     pub verdict: Verdict,
     /// The first failures; `verdict.failed` counts all.
     pub(crate) failures: Vec<FailedOperation>,
+    /// All failures, by cause.
+    pub(crate) groups: Vec<FailureGroup>,
 }
 
 impl OracleChecker {
-    /// A checker for a run of so many operations.
+    /// A checker for the run of a scenario.
+    pub fn of_scenario(scenario: &Scenario, run: &ScenarioRun) -> Self {
+        let (seed, operations, check) = (scenario.seed, scenario.operations, scenario.check);
+        match (run, &scenario.hosts) {
+            (ScenarioRun::Hosts(_), Some(hosts)) => Self::of_hosts(seed, operations, hosts, &scenario.plan, check),
+            (ScenarioRun::Tree(tree), _) => {
+                Self::new(seed, operations, tree, &scenario.collective, &scenario.plan, check)
+            }
+            (ScenarioRun::Hosts(_), None) => unreachable!("a run among hosts has their parameters"),
+        }
+    }
+
+    /// A checker for so many operations with an aggregation tree.
     pub fn new(
         seed: u64,
         operations: u32,
@@ -52,27 +93,62 @@ impl OracleChecker {
         plan: &FaultPlan,
         check: ResultCheck,
     ) -> Self {
-        let reduction = match parameters.contents {
-            ContributionContents::SizeOnly { .. } => None,
+        let ranks = collective.ranks();
+        let (table, last_elements) = match parameters.contents {
+            ContributionContents::SizeOnly { .. } => (None, 0),
             ContributionContents::Real { kind, count } => {
-                let same_name = "the oracle uses the same names of elements and operators";
-                let operation = Reduction {
-                    element: kind.element().name().parse().expect(same_name),
-                    operator: kind.operator().name().parse().expect(same_name),
-                    count: usize::from(count),
-                };
-                Some((operation, order(collective.tree())))
+                let last_bytes = parameters.segment_bytes(parameters.segments() - 1) as usize;
+                let table = ContributionTable::new(seed, ranks, reduction(kind, usize::from(count)));
+                (Some(table), last_bytes / kind.element_size())
             }
         };
-        Self {
-            seed,
-            task: parameters.operation,
-            ranks: collective.ranks(),
-            reduction,
-            check,
-            ledger: Ledger::new(collective.ranks(), operations, expectation(plan)),
-            failures: Vec::new(),
-        }
+        let task = match parameters.operation {
+            SimulatedOperation::AllReduce => HostOperation::AllReduce,
+            SimulatedOperation::Broadcast(_) => HostOperation::Broadcast,
+            SimulatedOperation::Barrier(_) => HostOperation::Barrier,
+        };
+        let segments = parameters.segments();
+        // Only contents need the order, and a tree may have a million leaves.
+        let order = table.as_ref().map_or_else(|| ReferenceOrder::flat(0), |_| tree_order(collective.tree()));
+        let ledger = Ledger::new(ranks, operations * segments, expectation(plan));
+        Self::of_parts(task, ranks, segments, (table, last_elements), FoldOrder::Same(order), check, ledger)
+    }
+
+    /// A checker for so many operations among hosts.
+    pub fn of_hosts(
+        seed: u64,
+        operations: u32,
+        parameters: &SegmentedParameters,
+        plan: &FaultPlan,
+        check: ResultCheck,
+    ) -> Self {
+        let (ranks, vector) = (parameters.members, &parameters.vector);
+        let is_real = vector.contents != VectorContents::SizeOnly && vector.elements > 0;
+        let count = vector.segment_elements.min(vector.elements) as usize;
+        let table = is_real.then(|| ContributionTable::new(seed, ranks, reduction(vector.kind, count)));
+        let radix = u32::from(parameters.algorithm.radix());
+        let order = match parameters.algorithm {
+            CollectiveAlgorithm::Ring => FoldOrder::Ring,
+            CollectiveAlgorithm::Tree { .. } => FoldOrder::Same(ReferenceOrder::knomial(ranks, radix)),
+            _ => FoldOrder::Same(ReferenceOrder::recursive(ranks, radix)),
+        };
+        let segments = vector.segments();
+        let last_elements = vector.elements_of(segments - 1).len();
+        let ledger = Ledger::new(ranks, operations * segments, expectation(plan));
+        Self::of_parts(parameters.operation, ranks, segments, (table, last_elements), order, check, ledger)
+    }
+
+    fn of_parts(
+        task: HostOperation,
+        ranks: u32,
+        segments: u32,
+        (table, last_elements): (Option<ContributionTable>, usize),
+        order: FoldOrder,
+        check: ResultCheck,
+        ledger: Ledger,
+    ) -> Self {
+        let (failures, groups) = (Vec::new(), Vec::new());
+        Self { task, ranks, segments, table, order, last_elements, check, ledger, failures, groups }
     }
 
     /// The verdict on the whole run.
@@ -81,57 +157,112 @@ impl OracleChecker {
             ResultCheck::Nothing => Verdict::default(),
             ResultCheck::Bits | ResultCheck::Delivery => self.ledger.judge(),
         };
-        OracleJudgement { verdict, failures: self.failures }
-    }
-}
-
-impl CollectiveObserver for OracleChecker {
-    fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8> {
-        self.reduction
-            .as_ref()
-            .map_or_else(Vec::new, |(operation, _)| oracle::contribution(self.seed, rank, op, operation))
+        OracleJudgement { verdict, failures: self.failures, groups: self.groups }
     }
 
-    fn started(&mut self, rank: Rank, op: OpId) {
-        if self.check != ResultCheck::Nothing && matches!(self.task, SimulatedOperation::Barrier(_)) {
-            self.ledger.record_arrival(rank, op);
+    fn root(&self, op: OpId) -> Rank {
+        SimulatedOperation::broadcast_root(OpId(op.0 / self.segments), self.ranks)
+    }
+
+    /// Elements of a segment.
+    fn elements(&self, table: &ContributionTable, op: OpId) -> usize {
+        if op.0 % self.segments + 1 == self.segments { self.last_elements } else { table.operation().count }
+    }
+
+    /// The bits that every rank with a result must have.
+    fn reference(&self, table: &ContributionTable, op: OpId) -> Vec<u8> {
+        let elements = self.elements(table, op);
+        match (self.task, &self.order) {
+            (HostOperation::Broadcast | HostOperation::Barrier, _) => {
+                table.contribution(self.root(op), op)[..elements * table.operation().element_bytes()].to_vec()
+            }
+            (_, FoldOrder::Same(order)) => table.reference_range(op, order, 0..elements),
+            (_, FoldOrder::Ring) => {
+                let cut = |block: u32| (elements as u64 * u64::from(block) / u64::from(self.ranks)) as usize;
+                let block = |last: u32| match cut(last)..cut(last + 1) {
+                    empty if empty.is_empty() => Vec::new(),
+                    range => table.reference_range(op, &ReferenceOrder::ring(self.ranks, last), range),
+                };
+                (0..self.ranks).flat_map(block).collect()
+            }
         }
     }
 
-    fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
-        if self.check == ResultCheck::Nothing {
-            return;
-        }
-        if matches!(self.task, SimulatedOperation::Barrier(_)) {
+    fn record_delivery(&mut self, rank: Rank, op: OpId, result: &Payload) {
+        if self.task == HostOperation::Barrier {
             self.ledger.record_departure(rank, op);
         }
-        match (&self.reduction, self.check) {
-            (Some((operation, order)), ResultCheck::Bits) => {
+        if self.task == HostOperation::Reduce && rank != self.root(op) {
+            return self.ledger.record_completion(rank, op);
+        }
+        match (&self.table, self.check) {
+            (Some(table), ResultCheck::Bits) => {
                 if self.ledger.needs_reference(op) {
-                    let reference = match self.task {
-                        SimulatedOperation::AllReduce => oracle::reference(self.seed, op, operation, order),
-                        _ => oracle::contribution(
-                            self.seed,
-                            SimulatedOperation::broadcast_root(op, self.ranks),
-                            op,
-                            operation,
-                        ),
-                    };
-                    self.ledger.set_reference(op, reference, operation.element_bytes());
+                    let (reference, element_bytes) = (self.reference(table, op), table.operation().element_bytes());
+                    self.ledger.set_reference(op, reference, element_bytes);
                 }
                 self.ledger.record_delivery(rank, op, result.bytes().unwrap_or_default());
             }
             _ => self.ledger.record_delivery(rank, op, &[]),
         }
     }
+}
 
-    fn failed(&mut self, rank: Rank, op: OpId, cause: AbortCause) {
+impl CollectiveObserver for OracleChecker {
+    fn contribution(&mut self, rank: Rank, op: OpId) -> Payload {
+        let bytes = self.table.as_ref().map_or(&[][..], |table| {
+            let bytes = self.elements(table, op) * table.operation().element_bytes();
+            &table.contribution(rank, op)[..bytes]
+        });
+        Payload::Bytes(bytes.into())
+    }
+
+    fn started(&mut self, rank: Rank, op: OpId) {
+        if self.check != ResultCheck::Nothing && self.task == HostOperation::Barrier {
+            self.ledger.record_arrival(rank, op);
+        }
+    }
+
+    fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
+        if self.check != ResultCheck::Nothing {
+            self.record_delivery(rank, op, result);
+        }
+    }
+
+    fn failed(&mut self, rank: Rank, op: OpId, cause: OperationFailure) {
+        let op_of_run = OpId(op.0 / self.segments);
+        match self.groups.iter_mut().find(|group| group.cause == cause) {
+            Some(group) => {
+                group.results += 1;
+                group.first = group.first.min(op_of_run);
+                group.last = group.last.max(op_of_run);
+            }
+            None => self.groups.push(FailureGroup { cause, results: 1, first: op_of_run, last: op_of_run }),
+        }
         if self.failures.len() < MAX_LISTED_FAILURES {
-            self.failures.push(FailedOperation { rank, op, cause });
+            self.failures.push(FailedOperation { rank, op: op_of_run, cause });
         }
         if self.check != ResultCheck::Nothing {
-            self.ledger.record_failure(rank, op, cause.to_string());
+            self.ledger.record_failure(rank, op, failure_text(cause));
         }
+    }
+}
+
+/// A cause as the oracle lists it, by numbers.
+fn failure_text(cause: OperationFailure) -> String {
+    match cause {
+        OperationFailure::Aborted(cause) => cause.to_string(),
+        OperationFailure::Unreachable { from, to } => format!("{from} gets no answer from {to}"),
+    }
+}
+
+/// The oracle's own description of a reduction.
+fn reduction(kind: ReductionKind, count: usize) -> Reduction {
+    let same_name = "the oracle uses the same names of elements and operators";
+    Reduction {
+        element: kind.element().name().parse().expect(same_name),
+        operator: kind.operator().name().parse().expect(same_name),
+        count,
     }
 }
 
@@ -142,7 +273,7 @@ fn expectation(plan: &FaultPlan) -> Expectation {
 }
 
 /// The fold order of the tree. Members are the first hosts of the fabric, so the number of a host is its rank.
-fn order(tree: &AggregationTree) -> ReferenceOrder {
+fn tree_order(tree: &AggregationTree) -> ReferenceOrder {
     let root: TreeIndex = tree.roots().next().expect("a tree has a root");
     ReferenceOrder::from_tree(ChildNode::Node(root), |place| match place {
         ChildNode::Host(host) => ReferenceOrderNode::Rank(Rank(host.0)),

@@ -6,7 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Result;
 
 /// Runs every job once, on all cores. Results are in the order of the jobs.
-pub(super) fn map_parallel<J: Sync, A: Send>(jobs: &[J], job: impl Fn(&J) -> Result<A> + Sync) -> Result<Vec<A>> {
+///
+/// # Errors
+/// The error of the first job that has one.
+///
+/// # Panics
+/// If a job panics.
+pub fn map_parallel<J: Sync, A: Send>(jobs: &[J], job: impl Fn(&J) -> Result<A> + Sync) -> Result<Vec<A>> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<(usize, Result<A>)>> = Mutex::new(Vec::new());
     let cores = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len().max(1));

@@ -16,6 +16,7 @@ mod path_channels;
 pub mod processor;
 pub mod queue_pair;
 pub mod scenario;
+pub mod segmented;
 pub mod slab;
 mod traffic;
 

@@ -16,6 +16,8 @@ use wire::link_frame::{self, LinkFrame};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
 use wire::{Bth, IcrcCoverage, Lrh, Opcode, Packet, PacketHeaders, ServiceLevel, VirtualLane};
 
+use crate::segmented::MessagePart;
+
 /// The index of a state machine in a collective: the nodes of the tree first, then the members by rank.
 pub(crate) type ParticipantIndex = u32;
 
@@ -117,6 +119,15 @@ pub(crate) enum PacketBody {
         /// The result.
         message: AggregationMessage,
     },
+    /// A frame of a connection between two hosts ([`crate::segmented`]). The bytes of messages stay with their driver.
+    Host {
+        /// The number of the receiving end.
+        to: u32,
+        /// The route that the sender uses.
+        route: PathId,
+        /// The frame.
+        frame: Frame<MessagePart>,
+    },
     /// A packet of a queue pair.
     Transport {
         /// The number of the receiving end.
@@ -156,14 +167,14 @@ impl PacketBody {
                 | AggregationMessageKind::Poll
                 | AggregationMessageKind::NotEntered => PacketPhase::Control,
             },
-            Self::Edge { .. } | Self::Transport { .. } => PacketPhase::Control,
+            Self::Edge { .. } | Self::Host { .. } | Self::Transport { .. } => PacketPhase::Control,
         }
     }
 
     fn message(&self) -> Option<&AggregationMessage> {
         match self {
             Self::Multicast { message, .. } | Self::Edge { frame: Frame::Data { message, .. }, .. } => Some(message),
-            Self::Edge { .. } | Self::Transport { .. } => None,
+            Self::Edge { .. } | Self::Host { .. } | Self::Transport { .. } => None,
         }
     }
 
@@ -171,6 +182,7 @@ impl PacketBody {
     pub(crate) fn payload_bytes(&self) -> u32 {
         match self {
             Self::Transport { payload, .. } => payload.len() as u32,
+            Self::Host { frame: Frame::Data { message, .. }, .. } => message.bytes,
             _ => self.message().map_or(0, |message| message.payload.len()),
         }
     }
@@ -185,6 +197,10 @@ impl PacketBody {
                 return (link_frame::OVERHEAD + headers.size()) as u32;
             }
             Self::Multicast { .. } => wire::Deth::SIZE as u32,
+            Self::Host { frame: Frame::Data { message, .. }, .. } => {
+                return (link_frame::OVERHEAD + Bth::SIZE) as u32 + message.bytes.next_multiple_of(4);
+            }
+            Self::Host { frame, .. } => return (link_frame::OVERHEAD + host_headers(frame).size()) as u32,
             Self::Transport { headers, payload, .. } => {
                 return (link_frame::OVERHEAD + headers.size() + payload.len().next_multiple_of(4)) as u32;
             }
@@ -197,6 +213,9 @@ impl PacketBody {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         if let Self::Transport { framing, headers, payload, .. } = self {
             return framing.frame(*headers, payload);
+        }
+        if let Self::Host { frame, .. } = self {
+            return link_frame(host_headers(frame), &vec![0; self.payload_bytes() as usize]);
         }
         let mut message = Vec::new();
         if let Some(AggregationMessage { header, payload, .. }) = self.message() {
@@ -215,7 +234,7 @@ impl PacketBody {
                 let deth = wire::Deth { key: wire::QueueKey(0), source: QpNumber(1) };
                 PacketHeaders { deth: Some(deth), ..bth.into() }
             }
-            Self::Transport { .. } => unreachable!("returned above"),
+            Self::Host { .. } | Self::Transport { .. } => unreachable!("returned above"),
         };
         link_frame(headers, &message)
     }
@@ -260,6 +279,17 @@ impl PacketBody {
                 Some(Self::Transport { to, path: *path, framing: *framing, headers, payload: payload.into() })
             }
             other => Some(other.clone()),
+        }
+    }
+}
+
+/// The headers of a frame between two hosts.
+fn host_headers(frame: &Frame<MessagePart>) -> PacketHeaders {
+    match frame {
+        Frame::Data { psn, .. } => Bth::new(Opcode::SendOnly, QpNumber(1), *psn).into(),
+        control => {
+            let migration = protocol::connection::MigrationBit::Migrated;
+            control_headers(control, QpNumber(1), migration, 0).expect("a control frame has headers")
         }
     }
 }

@@ -3,7 +3,9 @@
 //! Traffic: every host of a fat tree sends full packets to one partner (a random permutation), the usual benchmark of packet
 //! simulators; a hop is one link traversal. Allreduce: one allreduce over all hosts with the protocol machines. Wormhole: every
 //! node of a 4-ary tree sends full packets to random nodes, each to another one, or all to its complement; a hop is one link
-//! that a packet's head takes. Rates are medians of several intervals of one run, with the slowest and the fastest.
+//! that a packet's head takes. Scenarios: see `scenarios`. Rates are medians of several intervals or runs, with the slowest and the fastest.
+
+mod scenarios;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,6 +24,7 @@ use units::SimSpan;
 use super::process_memory_bytes;
 use crate::CommandOutcome;
 use crate::report::{ReportArgs, ReportFormat};
+use scenarios::ScenarioRow;
 
 /// A full packet: 4 KiB of payload, BTH, link header and CRCs.
 const PACKET_BYTES: u32 = 4096 + 12 + 14;
@@ -55,6 +58,7 @@ struct SimulatorBenchReport {
     traffic: Vec<TrafficRow>,
     allreduce: Vec<AllreduceRow>,
     wormhole: Vec<WormholeRow>,
+    scenarios: Vec<ScenarioRow>,
 }
 
 #[derive(Serialize)]
@@ -120,6 +124,7 @@ pub(crate) fn run(arguments: &BenchSimulatorArgs) -> Result<CommandOutcome> {
         traffic,
         allreduce,
         wormhole,
+        scenarios: scenarios::measure(arguments.largest)?,
     };
     arguments.report.write(&report, table, table)?;
     Ok(CommandOutcome::Passed)
@@ -297,5 +302,30 @@ fn table(report: &SimulatorBenchReport) -> String {
             row.nodes, row.pattern, row.median_mhops_per_s, row.events_per_hop, row.megabytes_per_second
         );
     }
+    scenario_table(&mut text, &report.scenarios);
     text
+}
+
+fn scenario_table(text: &mut String, rows: &[ScenarioRow]) {
+    use std::fmt::Write;
+    let _ = writeln!(text, "\nScenarios with payload, protocol machines and faults, every bit judged, one core\n");
+    let _ = writeln!(
+        text,
+        "{:>9}  {:24} {:>8} {:>8} {:>17} {:>10} {:>10} {:>8}",
+        "hosts", "scenario", "bytes", "M hops/s", "slowest..fastest", "hops", "judged", "oracle"
+    );
+    for row in rows {
+        let spread = format!("{:.2}..{:.2}", row.slowest_mhops_per_s, row.fastest_mhops_per_s);
+        let _ = writeln!(
+            text,
+            "{:>9}  {:24} {:>8} {:>8.2} {spread:>17} {:>10} {:>10} {:>6.0} %",
+            row.hosts,
+            row.scenario,
+            row.bytes,
+            row.median_mhops_per_s,
+            row.hops,
+            row.results_judged,
+            100.0 * row.oracle_share
+        );
+    }
 }

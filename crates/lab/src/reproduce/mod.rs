@@ -3,7 +3,6 @@
 mod calibration;
 mod checksums;
 mod comparison;
-mod parallel;
 mod parameter_file;
 mod path_migration;
 mod published;

@@ -35,7 +35,8 @@ pub fn html(report: &SimulationReport) -> String {
 }
 
 fn head(page: &mut String, report: &SimulationReport) {
-    let (class, sign) = if report.oracle.has_violations() { ("wrong", "✗") } else { ("right", "✓") };
+    let is_wrong = report.has_violations() || report.has_failures();
+    let (class, sign) = if is_wrong { ("wrong", "✗") } else { ("right", "✓") };
     let about = report.scenario.about.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let _ = write!(
         page,
@@ -154,24 +155,21 @@ fn failures(page: &mut String, report: &SimulationReport) {
         }
         page.push_str("</ul>\n");
     }
-    if oracle.listed_failures.is_empty() {
+    if oracle.causes.is_empty() {
         return;
     }
-    page.push_str("<h2>Failures</h2>\n<div class=\"wide\"><table class=\"text\">\n<tr><th>operation</th><th>rank</th><th>cause</th></tr>\n");
-    for line in &oracle.listed_failures {
+    page.push_str("<h2>Failures</h2>\n<div class=\"wide\"><table class=\"text\">\n<tr><th>cause</th><th>operations</th><th>results missing</th></tr>\n");
+    for line in &oracle.causes {
         let _ = writeln!(
             page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-            line.operation,
-            line.rank,
-            escape(&line.cause)
+            "<tr><td>{}</td><td>{} to {}</td><td>{}</td></tr>",
+            escape(&line.cause),
+            line.first_operation,
+            line.last_operation,
+            group_digits(line.results)
         );
     }
     page.push_str("</table></div>\n");
-    let unlisted = oracle.failures.saturating_sub(oracle.listed_failures.len() as u64);
-    if unlisted > 0 {
-        let _ = writeln!(page, "<p>{} more are not listed.</p>", group_digits(unlisted));
-    }
 }
 
 fn all_parameters(page: &mut String, report: &SimulationReport) {

@@ -1,5 +1,6 @@
 //! The report of `pleach simulate`: built once from a run, rendered as text, JSON or an HTML page.
 
+mod comparison;
 mod fabric_diagram;
 mod html;
 mod parameters;
@@ -10,14 +11,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 use simulator::FabricCounters;
-use simulator::collective::{CollectiveTiming, LinkReport, SimulatedCollective};
-use simulator::scenario::{ResultCheck, Scenario};
+use simulator::collective::{CollectiveTiming, LinkReport, OperationFailure};
+use simulator::scenario::{ResultCheck, Scenario, ScenarioRun};
+use simulator::segmented::VectorContents;
+use topology::{Fabric, NodeId};
 use units::SimSpan;
 
 use crate::latency_distribution::LatencyDistribution;
 use crate::oracle_checker::OracleJudgement;
 use fabric_diagram::FabricDiagram;
 
+pub use comparison::{SimulationComparison, comparison_html, comparison_table};
 pub use html::{html, latency_figure};
 pub use table::table;
 
@@ -58,6 +62,9 @@ pub(crate) struct ScenarioLine {
     pub(crate) name: String,
     pub(crate) about: String,
     pub(crate) seed: u64,
+    /// Why the selector chose the algorithm, if it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) choice: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -103,7 +110,7 @@ pub(crate) struct LinkLine {
 
 #[derive(Serialize)]
 pub(crate) struct OracleReport {
-    /// `bits`, `delivery` or `nothing`.
+    /// `bits`, `digests`, `delivery` or `nothing`.
     pub(crate) looked_at: &'static str,
     /// Deliveries that were compared bit by bit with the reference.
     pub(crate) checked: u64,
@@ -113,6 +120,8 @@ pub(crate) struct OracleReport {
     pub(crate) listed_violations: Vec<String>,
     /// Operations that failed at a member with a cause.
     pub(crate) failures: u64,
+    /// The same failures, by cause.
+    pub(crate) causes: Vec<CauseLine>,
     pub(crate) listed_failures: Vec<FailureLine>,
     /// Operations that completed at some members and failed at others.
     pub(crate) splits: u64,
@@ -125,12 +134,33 @@ pub(crate) struct FailureLine {
     pub(crate) cause: String,
 }
 
+#[derive(Serialize)]
+pub(crate) struct CauseLine {
+    pub(crate) cause: String,
+    /// Results that members did not get; segments of long vectors count singly.
+    pub(crate) results: u64,
+    pub(crate) first_operation: u32,
+    pub(crate) last_operation: u32,
+}
+
 /// The cost of the simulation on this machine: the only part that differs from run to run.
 #[derive(Serialize)]
 pub(crate) struct SimulationCost {
+    /// Fabric, tree and machines.
+    pub(crate) set_up_seconds: f64,
+    /// The operations, with contributions and checks.
     pub(crate) seconds: f64,
     pub(crate) hops_per_second: f64,
     pub(crate) state_bytes: usize,
+}
+
+/// The time that a run took on this machine.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct RunCost {
+    /// To set up fabric, tree and machines.
+    pub set_up: Duration,
+    /// To run the operations.
+    pub run: Duration,
 }
 
 impl OracleReport {
@@ -148,6 +178,9 @@ impl OracleReport {
         let checked = match self.looked_at {
             "nothing" => "nothing was checked".to_owned(),
             "bits" => format!("{} checked bit by bit", pluralize(self.checked, "delivery")),
+            "digests" => {
+                format!("{} checked by digest: the vectors exceed memory", pluralize(self.checked, "delivery"))
+            }
             _ => format!("{} counted, once each", pluralize(self.counted, "delivery")),
         };
         let failed = match self.failures {
@@ -164,19 +197,24 @@ impl SimulationReport {
         self.oracle.has_violations()
     }
 
+    /// True if an operation failed or did not end.
+    pub fn has_failures(&self) -> bool {
+        self.operations.failed > 0 || self.oracle.failures > 0
+    }
+
     /// Builds the report of a run.
     pub fn new(
         scenario: &Scenario,
         file: &str,
-        collective: &SimulatedCollective,
+        run: &ScenarioRun,
         timings: &[CollectiveTiming],
         judgement: OracleJudgement,
-        elapsed: Duration,
+        cost: RunCost,
     ) -> Self {
-        let counters = collective.counters().clone();
+        let counters = run.counters().clone();
         let completed = timings.iter().filter(|timing| timing.complete.is_some()).count() as u32;
-        let seconds = elapsed.as_secs_f64();
-        let (damaged_links, busiest_links) = links(scenario, collective);
+        let seconds = cost.run.as_secs_f64();
+        let (damaged_links, busiest_links) = links(scenario, run);
         Self {
             version: 1,
             scenario: ScenarioLine {
@@ -184,8 +222,9 @@ impl SimulationReport {
                 name: scenario.name.clone(),
                 about: scenario.about.trim().to_owned(),
                 seed: scenario.seed,
+                choice: scenario.choice.clone(),
             },
-            fabric: fabric_line(scenario, collective),
+            fabric: fabric_line(scenario, run),
             parameters: parameters::parameters(scenario),
             faults: parameters::faults(&scenario.plan),
             operations: OperationCounts {
@@ -200,16 +239,17 @@ impl SimulationReport {
                 ),
             },
             machine: SimulationCost {
+                set_up_seconds: cost.set_up.as_secs_f64(),
                 seconds,
                 hops_per_second: if seconds > 0.0 { counters.hops as f64 / seconds } else { 0.0 },
-                state_bytes: collective.memory(),
+                state_bytes: run.memory(),
             },
             counters,
             damaged_links,
             busiest_links,
-            oracle: oracle_line(scenario.check, judgement),
-            trace: format!("{:#018x}", collective.trace()),
-            diagram: FabricDiagram::new(&scenario.fabric, &scenario.plan, collective.links()),
+            oracle: oracle_line(scenario, judgement),
+            trace: format!("{:#018x}", run.trace()),
+            diagram: FabricDiagram::new(&scenario.fabric, &scenario.plan, run.links()),
             latency_series: latency_series(timings),
         }
     }
@@ -222,41 +262,74 @@ pub fn json(report: &SimulationReport) -> String {
     text
 }
 
-fn fabric_line(scenario: &Scenario, collective: &SimulatedCollective) -> FabricLine {
+fn fabric_line(scenario: &Scenario, run: &ScenarioRun) -> FabricLine {
     let fabric = &scenario.fabric;
     FabricLine {
         shape: fabric.to_string(),
         hosts: fabric.hosts(),
         switches: fabric.switches(),
         cables: fabric.cable_count(),
-        members: collective.ranks(),
-        tree_nodes: collective.tree().nodes.len(),
-        roots: collective.tree().roots().count(),
+        members: run.ranks(),
+        tree_nodes: run.tree().map_or(0, |tree| tree.nodes.len()),
+        roots: run.tree().map_or(0, |tree| tree.roots().count()),
         levels: fabric_diagram::level_sizes(fabric),
     }
 }
 
-fn oracle_line(check: ResultCheck, judgement: OracleJudgement) -> OracleReport {
-    let OracleJudgement { verdict, failures } = judgement;
+fn oracle_line(scenario: &Scenario, judgement: OracleJudgement) -> OracleReport {
+    let OracleJudgement { verdict, failures, groups } = judgement;
     let line = |failure: &crate::oracle_checker::FailedOperation| FailureLine {
         operation: failure.op.0,
         rank: failure.rank.0,
-        cause: failure.cause.to_string(),
+        cause: cause_text(&scenario.fabric, failure.cause),
+    };
+    let cause = |group: &crate::oracle_checker::FailureGroup| CauseLine {
+        cause: cause_text(&scenario.fabric, group.cause),
+        results: group.results,
+        first_operation: group.first.0,
+        last_operation: group.last.0,
     };
     OracleReport {
-        looked_at: simulator::scenario::names::word(&simulator::scenario::names::CHECKS, check),
+        looked_at: looked_at(scenario),
         checked: verdict.checked,
         counted: verdict.cross_checked,
         violations: verdict.violation_count(),
         listed_violations: verdict.violations.iter().map(ToString::to_string).collect(),
         failures: verdict.failed,
+        causes: groups.iter().map(cause).collect(),
         listed_failures: failures.iter().map(line).collect(),
         splits: verdict.partial_failures.len() as u64 + verdict.unlisted_partial_failures,
     }
 }
 
+/// What the oracle compared.
+fn looked_at(scenario: &Scenario) -> &'static str {
+    let is_digest = |hosts: &simulator::segmented::SegmentedParameters| {
+        matches!(hosts.vector.contents, VectorContents::Digest { .. })
+    };
+    if scenario.check == ResultCheck::Bits && scenario.hosts.as_ref().is_some_and(is_digest) {
+        return "digests";
+    }
+    simulator::scenario::names::word(&simulator::scenario::names::CHECKS, scenario.check)
+}
+
+/// A cause in the names of the fabric.
+fn cause_text(fabric: &Fabric, cause: OperationFailure) -> String {
+    use protocol::aggregation::AbortCause;
+    let name = |node: u32| fabric.name(NodeId(node));
+    match cause {
+        OperationFailure::Aborted(AbortCause::LostPeer(node)) if node < fabric.nodes() => {
+            format!("{} does not answer", name(node))
+        }
+        OperationFailure::Aborted(cause) => cause.to_string(),
+        OperationFailure::Unreachable { from, to } => {
+            format!("{} gets no answer from {} over any route", name(from.0), name(to.0))
+        }
+    }
+}
+
 /// The links with the most damage, and those with the most packets.
-fn links(scenario: &Scenario, collective: &SimulatedCollective) -> (Vec<LinkLine>, Vec<LinkLine>) {
+fn links(scenario: &Scenario, run: &ScenarioRun) -> (Vec<LinkLine>, Vec<LinkLine>) {
     let fabric = &scenario.fabric;
     let line = |link: &LinkReport| LinkLine {
         from: fabric.name(link.from),
@@ -268,7 +341,7 @@ fn links(scenario: &Scenario, collective: &SimulatedCollective) -> (Vec<LinkLine
     };
     let faults = |link: &LinkReport| link.tally.damaged + link.tally.lost;
     // Millions of links may have carried packets: only the first of each list are kept and sorted.
-    let mut all: Vec<LinkReport> = collective.links().collect();
+    let mut all: Vec<LinkReport> = run.links().collect();
     let first = |all: &mut Vec<LinkReport>, key: &dyn Fn(&LinkReport) -> u64| -> Vec<LinkLine> {
         let listed = LISTED_LINKS.min(all.len());
         let order = |link: &LinkReport| (std::cmp::Reverse(key(link)), link.from, link.to, link.lane);

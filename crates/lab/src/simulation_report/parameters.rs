@@ -7,8 +7,12 @@ use simulator::fault::{FaultKind, FaultPlan, FaultRule, PhaseFilter};
 use simulator::link_rate::{LinkRate, LinkWidth};
 use simulator::scenario::Scenario;
 use simulator::scenario::names::{
-    CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACINGS, RESEND_WIDTHS, SHARINGS, operation_names, word,
+    CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACINGS, RESEND_WIDTHS, SHARINGS, host_operation_names,
+    operation_names, word,
 };
+use simulator::segmented::{SegmentedParameters, VectorContents};
+
+use crate::number_format::group_digits;
 
 /// All parameters, by table and field.
 pub(super) fn parameters(scenario: &Scenario) -> BTreeMap<&'static str, BTreeMap<&'static str, String>> {
@@ -30,6 +34,51 @@ fn link(scenario: &Scenario) -> BTreeMap<&'static str, String> {
 }
 
 fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
+    scenario.hosts.as_ref().map_or_else(|| by_tree(scenario), |hosts| among_hosts(scenario, hosts))
+}
+
+/// The fields of an operation among hosts.
+fn among_hosts(scenario: &Scenario, hosts: &SegmentedParameters) -> BTreeMap<&'static str, String> {
+    let (policy, vector) = (&hosts.policy, &hosts.vector);
+    let micros = |span: units::SimSpan| (span.as_nanos_f64() / 1e3).to_string();
+    let (operation, algorithm) = host_operation_names(hosts.operation, hosts.algorithm);
+    let segment_bytes =
+        u64::from(vector.segment_elements) * vector.kind.element_size() as u64 * u64::from(vector.scale());
+    let mut fields = BTreeMap::from([
+        ("operation", operation.to_owned()),
+        ("algorithm", algorithm.to_owned()),
+        ("late-us", micros(hosts.arrival_skew)),
+        ("operations", scenario.operations.to_string()),
+        ("members", scenario.members().to_string()),
+        ("check", word(&CHECKS, scenario.check).to_owned()),
+        ("pace", word(&PACINGS, hosts.pace).to_owned()),
+        ("mtu", hosts.mtu.to_string()),
+        ("segment-bytes", segment_bytes.to_string()),
+        ("window", hosts.window.to_string()),
+        ("timeout-us", micros(policy.timeout.into())),
+        ("retry-limit", policy.retry_limit.to_string()),
+        ("refusal-limit", policy.refusal_limit.to_string()),
+        ("connection-window", policy.window.to_string()),
+        ("acknowledge-every", policy.acknowledge_every.to_string()),
+    ]);
+    if matches!(algorithm, "tree" | "recursive-k-ing" | "dissemination") {
+        fields.insert("radix", hosts.algorithm.radix().to_string());
+    }
+    match vector.contents {
+        VectorContents::SizeOnly => {
+            fields.insert("size-only-bytes", vector.wire_bytes().to_string());
+        }
+        VectorContents::Elements | VectorContents::Digest { .. } => fields.extend([
+            ("element", vector.kind.element().to_string()),
+            ("operator", vector.kind.operator().to_string()),
+            ("bytes", vector.wire_bytes().to_string()),
+        ]),
+    }
+    fields
+}
+
+/// The fields of an operation through the aggregation tree.
+fn by_tree(scenario: &Scenario) -> BTreeMap<&'static str, String> {
     let parameters = &scenario.collective;
     let policy = &parameters.policy;
     let micros = |span: units::SimSpan| (span.as_nanos_f64() / 1e3).to_string();
@@ -55,18 +104,27 @@ fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
         ("repair-after-us", micros(parameters.repair_after.into())),
         ("window", parameters.window.to_string()),
     ]);
+    if let Some(long) = parameters.long_vector {
+        let bytes =
+            u64::from(long.segments - 1) * u64::from(parameters.contents.bytes()) + u64::from(long.last_bytes);
+        fields.extend([("bytes", bytes.to_string()), ("segment-bytes", parameters.contents.bytes().to_string())]);
+    }
+    if parameters.alternate_paths.is_some() {
+        fields.insert("alternate-paths", "true".to_owned());
+    }
     if let Some(limit) = parameters.radix_limit {
         fields.insert("radix-limit", limit.to_string());
     }
     match parameters.contents {
         ContributionContents::SizeOnly { bytes } => {
-            fields.insert("size-only-bytes", bytes.to_string());
+            fields.insert("size-only-bytes", fields.get("bytes").cloned().unwrap_or(bytes.to_string()));
         }
-        ContributionContents::Real { kind, count } => fields.extend([
-            ("element", kind.element().to_string()),
-            ("operator", kind.operator().to_string()),
-            ("count", count.to_string()),
-        ]),
+        ContributionContents::Real { kind, count } => {
+            fields.extend([("element", kind.element().to_string()), ("operator", kind.operator().to_string())]);
+            if parameters.long_vector.is_none() {
+                fields.insert("count", count.to_string());
+            }
+        }
     }
     match parameters.control {
         ControlPath::InBand => {
@@ -92,10 +150,23 @@ pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static st
     let field = |name: &str| parameters["collective"].get(name).map_or("", String::as_str);
     let contents = match field("size-only-bytes") {
         _ if field("operation") == "barrier" => "no data".to_owned(),
+        "" if field("count").is_empty() => {
+            let bytes = field("bytes").parse().map_or(String::new(), group_digits);
+            let segments = if field("segment-bytes") == field("bytes") {
+                String::new()
+            } else {
+                format!(" in segments of {}, {} at once", field("segment-bytes"), field("window"))
+            };
+            format!("{bytes} B of {}{segments}", field("element"))
+        }
         "" if field("operation") == "broadcast" => format!("{} of {}", field("count"), field("element")),
         "" => format!("{} {} of {}", field("element"), field("operator"), field("count")),
         bytes => format!("{bytes} B without contents"),
     };
+    if field("replication").is_empty() {
+        let (operation, algorithm) = (field("operation"), field("algorithm"));
+        return format!("{operation} by {algorithm} among hosts, {contents}; packets of at most {} B", field("mtu"));
+    }
     let replication = match field("replication") {
         "none" => "each packet once".to_owned(),
         kind => format!("{kind} replication, {} copies", field("copies")),

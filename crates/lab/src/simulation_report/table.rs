@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use units::SimSpan;
 
-use super::{FailureLine, LinkLine, SimulationReport, parameters};
+use super::{CauseLine, LinkLine, SimulationReport, parameters};
 use crate::latency_distribution::LatencyDistribution;
 use crate::number_format::{group_digits, pluralize, si_number, time_unit};
 use crate::report::format_table;
@@ -40,9 +40,15 @@ fn head(text: &mut String, report: &SimulationReport) {
     line("fabric", format!("{}: {hosts}, {switches}, {}", fabric.shape, pluralize(fabric.cables, "cable")));
     let members = pluralize(fabric.members.into(), "member");
     let nodes = pluralize(fabric.tree_nodes as u64, "aggregation node");
-    line("tree", format!("{members}, {nodes}, {}", pluralize(fabric.roots as u64, "root")));
+    match fabric.tree_nodes {
+        0 => line("hosts", format!("{members}, without aggregation nodes")),
+        _ => line("tree", format!("{members}, {nodes}, {}", pluralize(fabric.roots as u64, "root"))),
+    }
     line("links", parameters::links(&report.parameters));
     line("operation", parameters::operation(&report.parameters));
+    if let Some(choice) = &report.scenario.choice {
+        line("chosen", choice.clone());
+    }
     for (number, fault) in report.faults.iter().enumerate() {
         line(if number == 0 { "faults" } else { "" }, fault.clone());
     }
@@ -51,8 +57,9 @@ fn head(text: &mut String, report: &SimulationReport) {
     line(
         "cost",
         format!(
-            "{:.2} s, {} packet hops ({}/s), {}B of state",
+            "{:.2} s after {:.2} s of set-up, {} packet hops ({}/s), {}B of state",
             machine.seconds,
+            machine.set_up_seconds,
             group_digits(report.counters.hops),
             si_number(machine.hops_per_second),
             si_number(machine.state_bytes as f64),
@@ -152,18 +159,18 @@ fn failures(text: &mut String, report: &SimulationReport) {
     for violation in &oracle.listed_violations {
         writeln!(text, "\nVIOLATION   {violation}").expect(IN_MEMORY);
     }
-    if oracle.listed_failures.is_empty() {
+    if oracle.causes.is_empty() {
         return;
     }
     let failed = pluralize(report.operations.failed.into(), "operation");
-    writeln!(text, "\n{failed} failed at some member; every member received the cause").expect(IN_MEMORY);
-    let row = |line: &FailureLine| vec![line.operation.to_string(), line.rank.to_string(), line.cause.clone()];
-    let head = ["operation", "rank", "cause"].map(str::to_owned).to_vec();
-    text.push_str(&format_table(
-        &std::iter::once(head).chain(oracle.listed_failures.iter().map(row)).collect::<Vec<_>>(),
-    ));
-    let unlisted = oracle.failures.saturating_sub(oracle.listed_failures.len() as u64);
-    if unlisted > 0 {
-        writeln!(text, "{} more are not listed", group_digits(unlisted)).expect(IN_MEMORY);
-    }
+    writeln!(text, "\n{failed} FAILED at some member; every member received the cause").expect(IN_MEMORY);
+    let row = |line: &CauseLine| {
+        let operations = match (line.first_operation, line.last_operation) {
+            (first, last) if first == last => first.to_string(),
+            (first, last) => format!("{first} to {last}"),
+        };
+        vec![line.cause.clone(), operations, group_digits(line.results)]
+    };
+    let head = ["cause", "operations", "results missing"].map(str::to_owned).to_vec();
+    text.push_str(&format_table(&std::iter::once(head).chain(oracle.causes.iter().map(row)).collect::<Vec<_>>()));
 }

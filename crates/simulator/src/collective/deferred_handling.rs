@@ -44,7 +44,7 @@ impl CollectiveDriver {
             PacketBody::Multicast { root, .. } => {
                 self.wiring.multicast_receiver(channel, *root).map(|end| end.participant)
             }
-            PacketBody::Transport { .. } => None,
+            PacketBody::Host { .. } | PacketBody::Transport { .. } => None,
         };
         match participant.filter(|participant| self.is_behind_port(*participant)) {
             Some(node) => {
@@ -84,7 +84,7 @@ impl CollectiveDriver {
                 PacketBody::Multicast { message, .. } => {
                     self.handle_input(network, to, MachineInput::Multicast(message))
                 }
-                PacketBody::Transport { .. } => unreachable!("{NO_QUEUE_PAIRS}"),
+                PacketBody::Host { .. } | PacketBody::Transport { .. } => unreachable!("{NO_QUEUE_PAIRS}"),
             },
             DeferredEvent::AtPort { node, packet } => {
                 let (channel, bytes) = (packet.channel, packet.bytes);
@@ -97,7 +97,7 @@ impl CollectiveDriver {
             DeferredEvent::PortFree { node } => {
                 self.update_port(network, node, |units| units.handle_wake_up(node as usize))
             }
-            DeferredEvent::LateEntry { rank, own } => self.begin(network, rank, own),
+            DeferredEvent::LateEntry { rank, own } => self.begin_late(network, rank, own),
             DeferredEvent::Host { rank, event } => self.host_event(network, rank, event),
         }
     }

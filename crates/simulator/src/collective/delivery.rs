@@ -22,7 +22,7 @@ impl CollectiveDriver {
                     self.deliver_multicast(network, to, message);
                 }
             }
-            PacketBody::Transport { .. } => unreachable!("{NO_QUEUE_PAIRS}"),
+            PacketBody::Host { .. } | PacketBody::Transport { .. } => unreachable!("{NO_QUEUE_PAIRS}"),
         }
     }
 

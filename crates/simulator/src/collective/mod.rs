@@ -31,7 +31,7 @@ use topology::{AggregationTree, ChildNode, Fabric, NodeId, PlacementError, TreeR
 use units::{AdapterLane, OpId, Rank, SimSpan};
 
 pub use parameters::{
-    AlternatePathParameters, CollectiveParameters, ContributionContents, ControlPath, Framing, LaneFeeds,
+    AlternatePathParameters, CollectiveParameters, ContributionContents, ControlPath, Framing, LaneFeeds, LongVector,
     OperationPacing, ReplicaSharing, Replication, ResendWidth,
 };
 
@@ -50,24 +50,38 @@ use driver::CollectiveDriver;
 /// Supplies the contributions and receives the results.
 pub trait CollectiveObserver {
     /// The contribution of a rank; called only for real contents, and only for ranks that contribute.
-    fn contribution(&mut self, rank: Rank, op: OpId) -> Vec<u8>;
+    fn contribution(&mut self, rank: Rank, op: OpId) -> Payload;
     /// A rank has entered an operation.
     fn started(&mut self, _rank: Rank, _op: OpId) {}
     /// A rank has a result.
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload);
     /// A rank's operation has failed.
-    fn failed(&mut self, rank: Rank, op: OpId, cause: AbortCause);
+    fn failed(&mut self, rank: Rank, op: OpId, cause: OperationFailure);
+}
+
+/// Why an operation failed on a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OperationFailure {
+    /// A node of the tree, or the tree itself, aborted it.
+    Aborted(AbortCause),
+    /// A host got no answer from another host, over any route.
+    Unreachable {
+        /// The host that waits for the answer.
+        from: Rank,
+        /// The host that does not answer.
+        to: Rank,
+    },
 }
 
 /// An observer that ignores all results, for runs without real contents.
 pub struct NoObserver;
 
 impl CollectiveObserver for NoObserver {
-    fn contribution(&mut self, _: Rank, _: OpId) -> Vec<u8> {
-        Vec::new()
+    fn contribution(&mut self, _: Rank, _: OpId) -> Payload {
+        Payload::EMPTY
     }
     fn delivered(&mut self, _: Rank, _: OpId, _: &Payload) {}
-    fn failed(&mut self, _: Rank, _: OpId, _: AbortCause) {}
+    fn failed(&mut self, _: Rank, _: OpId, _: OperationFailure) {}
 }
 
 /// Why a collective cannot be set up.
@@ -223,13 +237,7 @@ impl SimulatedCollective {
 
     /// Every direction of every cable with a packet, an error or a loss, for the fabric diagram.
     pub fn links(&self) -> impl Iterator<Item = LinkReport> + '_ {
-        (0..self.network.channel_count()).filter_map(|channel| {
-            let tally = self.network.counters.links.get(&channel).copied().unwrap_or_default();
-            let packets = self.network.sent(channel);
-            let (from, lane) = self.network.origin(channel);
-            let report = LinkReport { from: from.node, to: self.network.destination(channel), lane, packets, tally };
-            (packets > 0 || tally != LinkErrorCounters::default()).then_some(report)
-        })
+        self.network.link_reports()
     }
 
     /// Breaks one node on purpose, to test that the oracle detects it.

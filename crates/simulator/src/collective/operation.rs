@@ -70,8 +70,9 @@ impl SimulatedOperation {
             _ => OperationMode::Aggregated,
         };
         let (kind, count) = match (self, contents) {
-            (Self::AllReduce, ContributionContents::Real { kind, count }) => {
-                ((kind.element().code(), kind.operator().code()), *count)
+            (Self::AllReduce, ContributionContents::Real { kind, .. }) => {
+                let bytes = own.as_ref().map_or(0, Payload::len);
+                ((kind.element().code(), kind.operator().code()), (bytes as usize / kind.element_size()) as u16)
             }
             (Self::AllReduce, ContributionContents::SizeOnly { .. }) => ((0, 0), 0),
             // Raw bytes; the other members contribute nothing, so nothing is ever reduced.

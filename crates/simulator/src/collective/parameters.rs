@@ -113,6 +113,15 @@ impl ContributionContents {
     }
 }
 
+/// A vector that is longer than a packet: its segments are operations of the machines, several of them in flight at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LongVector {
+    /// Segments; all but the last have the size of [`CollectiveParameters::contents`].
+    pub segments: u32,
+    /// Bytes of the last one.
+    pub last_bytes: u32,
+}
+
 /// Alternate paths for the edges of the tree (P-15 to P-25).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlternatePathParameters {
@@ -133,6 +142,8 @@ pub struct CollectiveParameters {
     pub replication: Replication,
     /// See [`ContributionContents`].
     pub contents: ContributionContents,
+    /// More than one segment of these contents; not for operations by multicast.
+    pub long_vector: Option<LongVector>,
     /// See [`Framing`].
     pub framing: Framing,
     /// See [`ControlPath`].
@@ -177,6 +188,7 @@ impl CollectiveParameters {
             arrival_skew: SimSpan::ZERO,
             replication: Replication::None,
             contents,
+            long_vector: None,
             framing: Framing::Full,
             control: ControlPath::InBand,
             lane_feeds: LaneFeeds::OwnPlane,
@@ -194,6 +206,19 @@ impl CollectiveParameters {
             distribution: DownwardDelivery::Multicast,
             unit: None,
             host: None,
+        }
+    }
+
+    /// Segments of a vector.
+    pub fn segments(&self) -> u32 {
+        self.long_vector.map_or(1, |long| long.segments)
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self, segment: u32) -> u32 {
+        match self.long_vector {
+            Some(long) if segment + 1 == long.segments => long.last_bytes,
+            _ => self.contents.bytes(),
         }
     }
 

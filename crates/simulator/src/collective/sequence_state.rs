@@ -11,11 +11,23 @@ pub(super) struct OperationRun {
     pub(super) op: OpId,
     pub(super) started: SimTime,
     pub(super) reduced: Option<SimTime>,
-    pub(super) completed: u32,
-    pub(super) failed: u32,
+    /// Results of members: one for each segment.
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    /// Segments that each member has started; empty if the vector is one segment.
+    pub(super) posted: Vec<u32>,
+    /// Of these, the segments that have completed or failed.
+    pub(super) finished: Vec<u32>,
     pub(super) last: SimTime,
     /// Events for the observer since the last call of it.
     pub(super) events: Vec<OperationEvent>,
+}
+
+impl OperationRun {
+    /// Segments of a member in flight.
+    pub(super) fn in_flight(&self, rank: Rank) -> u32 {
+        self.posted[rank.index()] - self.finished[rank.index()]
+    }
 }
 
 /// An event for the observer.

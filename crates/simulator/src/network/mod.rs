@@ -23,7 +23,8 @@ use units::{AdapterLane, SimSpan, SimTime, Time};
 
 pub(crate) use multicast::MulticastForwardingTable;
 
-use crate::counters::FabricCounters;
+use crate::collective::LinkReport;
+use crate::counters::{FabricCounters, LinkErrorCounters};
 use crate::event_queue::EventQueue;
 use crate::fault::{ChannelMap, FabricFaultInjector, FaultPlan, FaultPlanError};
 use crate::link_rate::ByteTime;
@@ -322,6 +323,17 @@ impl SimulatedNetwork {
     /// Packets sent so far on a channel.
     pub(crate) fn sent(&self, channel: ChannelId) -> u32 {
         self.channels[channel as usize].sent
+    }
+
+    /// Every direction of every cable with a packet, an error or a loss.
+    pub(crate) fn link_reports(&self) -> impl Iterator<Item = LinkReport> + '_ {
+        (0..self.channel_count()).filter_map(|channel| {
+            let tally = self.counters.links.get(&channel).copied().unwrap_or_default();
+            let packets = self.sent(channel);
+            let (from, lane) = self.origin(channel);
+            let report = LinkReport { from: from.node, to: self.destination(channel), lane, packets, tally };
+            (packets > 0 || tally != LinkErrorCounters::default()).then_some(report)
+        })
     }
 
     /// Calls [`NetworkHandler::handle_idle_source`] whenever the channel has no packet to send.

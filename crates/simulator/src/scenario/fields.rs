@@ -52,6 +52,7 @@ fields! {
         "link": "a table", "all its defaults", "Cables, switches and adapters.";
         "collective": "a table", "all its defaults", "The operation and its parameters.";
         "fault": "tables, [[fault]]", "no faults", "Fault rules, applied in this order.";
+        "sweep": "a table of lists, such as link.rate = [\"EDR\", \"HDR\"]", "one run", "Fields with several values: all combinations are run and compared. --set adds and overrides fields.";
     }
     "fabric" {
         "kind": "\"xgft\", \"k-ary-n-tree\", \"dragonfly-plus\", \"hypercube\", \"torus\", \"mesh\", \"ibnetdiscover\"", "",
@@ -82,15 +83,19 @@ fields! {
         "buffer-bytes": "a whole number from 1 to 2^26, at least a whole packet", "16384", "Input buffer of each virtual lane.";
     }
     "collective" {
-        "operation": "\"allreduce\", \"broadcast\", \"barrier\"", "allreduce", "The operation; the root of a broadcast changes with every operation.";
-        "algorithm": "\"aggregation\"; for a broadcast also \"hbcast\", for a barrier \"hgsync\", for both also \"multicast\", an alias", "aggregation", "By aggregation nodes, or by multicast from a member (P-50, P-53).";
+        "operation": "\"allreduce\", \"reduce\", \"broadcast\", \"barrier\"", "allreduce", "The operation; the root of a broadcast or reduce changes with every operation.";
+        "algorithm": "\"aggregation\"; for a broadcast also \"hbcast\", for a barrier \"hgsync\", for both also \"multicast\", an alias; among hosts \"ring\", \"rabenseifner\", \"recursive-doubling\", \"recursive-k-ing\", \"tree\", \"chain\", \"scatter-allgather\", \"dissemination\", as far as they suit the operation; \"choose\"", "aggregation; tree for a reduce", "By aggregation nodes, by multicast from a member (P-50, P-53), among hosts alone, or as the product would choose.";
+        "radix": "a whole number from 2 to 64", "2, binomial", "tree, recursive-k-ing, dissemination: how many hosts merge or exchange at once.";
         "late-us": "a number from 0 to 1e5", "0", "Members enter at random, up to this much later than the first.";
         "operations": "a whole number from 1 to 1000000; times the members at most 2^33", "100", "Number of operations, one after another; --operations overrides it.";
         "members": "a whole number from 1 to the number of hosts", "all hosts", "Participating hosts, from H0 on.";
         "element": "\"i8\", \"u8\", \"i16\", \"u16\", \"i32\", \"u32\", \"i64\", \"u64\", \"f16\", \"bf16\", \"f32\", \"f64\"", "f64", "Type of an element of the real payload.";
         "operator": "\"sum\", \"prod\", \"min\", \"max\", \"minloc\", \"maxloc\"; for integers also \"and\", \"or\", \"xor\"", "sum", "The reduction of two elements.";
-        "count": "a whole number from 1 on; together at most 4096 bytes, one packet", "32", "Elements of each contribution.";
-        "size-only-bytes": "a whole number from 0 to 4096", "real payload", "Simulate only the size of the payload, for large fabrics. Replaces element, operator and count.";
+        "count": "a whole number from 1 on; together at most 2^30 bytes, with hbcast 4096", "32", "Elements of each contribution.";
+        "bytes": "a whole number of elements' bytes, at most 2^30", "count", "Bytes of each contribution, instead of count.";
+        "size-only-bytes": "a whole number from 0 to 2^30, with hbcast to 4096", "real payload", "Simulate only the size of the payload, for large fabrics. Replaces element, operator and count.";
+        "segment-bytes": "a whole number from one element on; aggregation: at most 4096", "mtu with aggregation, otherwise the whole vector", "Segments of the vector, which follow each other as a pipeline; window bounds those in progress.";
+        "mtu": "a whole number from 256 to 4096", "4096", "Largest payload of a packet.";
         "check": "\"bits\" (real payload only), \"delivery\", \"nothing\"", "bits for real payload, delivery for size only", "What the oracle checks: every bit of every result, only that each result arrives once, or nothing.";
         "replication": "\"none\", \"temporal\", \"spatial\"", "none", "Copies against soft errors: in a row on one port (SE-9), or on several ports (SE-7).";
         "copies": "a whole number from 1 to 16; spatial: at most the port's lanes", "2", "Copies of each packet.";
@@ -102,15 +107,16 @@ fields! {
         "sharing": "\"own-plane\", \"above-level-one\"", "own-plane", "spatial: whether replicas above level 1 share contributions (no wire does this).";
         "resend-width": "\"lane\", \"port\"", "lane", "spatial: a retransmission uses the lane that failed, or all lanes.";
         "pace": "\"drained\", \"back-to-back\"", "drained", "When the next operation starts: after all traffic of the last has drained, or at once.";
-        "timeout-us": "a number from 0.1 to 1e5", "20", "Retransmission timeout of an unacknowledged packet; doubles each time.";
+        "timeout-us": "a number from 0.1 to 1e5", "20; among hosts 1000", "Retransmission timeout of an unacknowledged packet; doubles each time.";
         "retry-limit": "a whole number from 0 to 255", "7", "Timeouts in a row after which the peer counts as lost.";
         "refusal-limit": "a whole number from 1 to 65535", "1000", "NAKs in a row for one packet after which the peer counts as lost.";
         "resend-copies": "a whole number from 1 to 16", "1", "Copies of a retransmitted packet.";
-        "connection-window": "a whole number from 1 to 65535", "64", "Packets of a connection that may be unacknowledged.";
+        "connection-window": "a whole number from 1 to 65535", "64; among hosts 256", "Packets of a connection that may be unacknowledged.";
         "acknowledge-every": "a whole number from 1 to 65535", "16", "An acknowledgement is requested with every n-th packet.";
         "repair-after-us": "a number from 0.1 to 1e5", "100", "A member requests the repair of a result that is late by this much.";
-        "window": "a whole number from 1 to 1024; from 8 on with hbcast", "2; 16 with hbcast or hgsync", "Operations in flight at once.";
+        "window": "a whole number from 1 to 1024; from 8 on with hbcast", "2; 16 with hbcast or hgsync; 4 among hosts", "Operations in flight at once; segments of a longer vector.";
         "radix-limit": "a whole number from 2 to 4096", "no limit", "Most children of an aggregation node; larger nodes are split on their switch.";
+        "alternate-paths": "true, false", "false", "Edges of the tree that time out move to another route, where the fabric has one (P-15). Connections among hosts always do.";
     }
     "fault" {
         "kind": "\"flip\", \"memory\", \"lose\", \"duplicate\", \"delay\", \"reorder\", \"malform\", \"misroute\", \"overrun\", \"down\", \"kill\"", "", "The fault.";

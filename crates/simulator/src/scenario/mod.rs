@@ -24,11 +24,16 @@ mod error;
 mod fabric;
 mod fault_rules;
 mod fields;
+mod host_vector;
+mod method;
 pub mod names;
+mod run;
+mod sweep;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod values;
+mod vector;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,12 +43,16 @@ use topology::{Fabric, PlacementError};
 pub use error::ScenarioError;
 pub use fabric::MAX_HOSTS;
 pub use fields::{FIELDS, FieldHelp};
+pub use run::ScenarioRun;
+pub use sweep::{ScenarioVariant, SweptField};
 
 use crate::collective::{CollectiveParameters, CollectiveSetupError, SimulatedCollective};
 use crate::fault::FaultPlan;
 use crate::link_rate::{LinkRate, LinkWidth};
 use crate::network::LinkParameters;
+use crate::segmented::{SegmentedCollective, SegmentedParameters, SegmentedSetupError};
 use error::SpannedError;
+use method::ScenarioMethod;
 use tables::ScenarioTable;
 
 /// The most operations of a run.
@@ -83,8 +92,12 @@ pub struct Scenario {
     pub rate: LinkRate,
     /// Cables, switches and adapters.
     pub link: LinkParameters,
-    /// The operation and its parameters.
+    /// The operation and its parameters; for operations among hosts, only the fields that all operations share.
     pub collective: CollectiveParameters,
+    /// The operation among hosts, if it does not use the aggregation tree.
+    pub hosts: Option<SegmentedParameters>,
+    /// Why the selector chose the algorithm, if it was asked.
+    pub choice: Option<String>,
     /// The faults.
     pub plan: FaultPlan,
     /// What the oracle checks.
@@ -99,6 +112,7 @@ struct Source {
     text: String,
     fabric: std::ops::Range<usize>,
     copies: std::ops::Range<usize>,
+    algorithm: std::ops::Range<usize>,
 }
 
 impl Scenario {
@@ -120,6 +134,32 @@ impl Scenario {
             .map_err(|error| self.locate_error(error))
     }
 
+    /// Sets up the run, with the aggregation tree or among hosts.
+    ///
+    /// # Errors
+    /// As [`Self::collective`].
+    pub fn set_up(&self, seed: u64) -> Result<ScenarioRun, ScenarioError> {
+        let Some(parameters) = &self.hosts else {
+            return Ok(ScenarioRun::Tree(Box::new(self.collective(seed)?)));
+        };
+        let (fabric, link) = (self.fabric.clone(), self.link.clone());
+        SegmentedCollective::new(fabric, link, parameters.clone(), &self.plan, seed)
+            .map(|run| ScenarioRun::Hosts(Box::new(run)))
+            .map_err(|error| {
+                let source = &self.source;
+                let span = match &error {
+                    SegmentedSetupError::Plan(error) => error.span.clone(),
+                    SegmentedSetupError::Schedule(_) => source.algorithm.clone(),
+                };
+                ScenarioError::new(&source.text, &source.file, SpannedError::new(span, error.to_string()))
+            })
+    }
+
+    /// Segments of each vector; the oracle judges each as an operation of its own.
+    pub fn segments(&self) -> u32 {
+        self.hosts.as_ref().map_or(self.collective.segments(), |hosts| hosts.vector.segments())
+    }
+
     /// Members of the group.
     pub fn members(&self) -> u32 {
         self.collective.members.unwrap_or(self.fabric.hosts())
@@ -128,7 +168,8 @@ impl Scenario {
     /// Whether a number of operations can be run and checked.
     pub fn can_run(&self, operations: u32) -> bool {
         (1..=MAX_OPERATIONS).contains(&operations)
-            && u64::from(operations) * u64::from(self.members()) <= MAX_DELIVERIES
+            && u64::from(operations) * u64::from(self.segments()) <= u64::from(u32::MAX)
+            && u64::from(operations) * u64::from(self.segments()) * u64::from(self.members()) <= MAX_DELIVERIES
     }
 
     fn locate_error(&self, error: CollectiveSetupError) -> ScenarioError {
@@ -152,10 +193,21 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     let file = Path::new(file_name);
     let fabric = fabric::fabric(&table.fabric, file.parent().unwrap_or(Path::new("")))?;
     let link = values::link(&table.link)?;
-    let collective = values::collective(&table.collective, &link, fabric.hosts())?;
+    let operation = method::operation(&table.collective)?;
+    let vector = vector::vector(&table.collective, operation)?;
+    let members = values::members(&table.collective, fabric.hosts())?.unwrap_or(fabric.hosts());
+    let (method, choice) = method::method(&table.collective, operation, &vector, &fabric, members)?;
+    let collective = values::collective(&table.collective, &link, fabric.hosts(), method, &vector)?;
+    let hosts = match method {
+        ScenarioMethod::Tree(_) => None,
+        ScenarioMethod::Hosts(algorithm) => {
+            Some(host_vector::parameters(&table.collective, operation, algorithm, &vector, &collective, members)?)
+        }
+    };
     fabric::check_size(&fabric, &table.fabric, link.parameters.virtual_lanes, collective.spatial_copies())?;
-    values::check_buffer(&table.link, &link, collective.contents)?;
-    let check = values::check(&table.collective, collective.contents)?;
+    let packet_bytes = hosts.as_ref().map_or(collective.contents.bytes(), |hosts| hosts.mtu.min(vector.bytes));
+    values::check_buffer(&table.link, &link, packet_bytes)?;
+    let check = values::check(&table.collective, &vector)?;
     let seed = values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
     let fault_seed = match &table.fault_seed {
         None => None,
@@ -164,6 +216,7 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     let operations = values::whole(&table.collective.operations, 1..=i64::from(MAX_OPERATIONS), 100)? as u32;
     let plan = fault_rules::plan(table.fault, fault_seed, &fabric, collective.spatial_copies())?;
     let kind = table.fabric.get_ref().kind.span();
+    let algorithm = table.collective.algorithm.as_ref().map_or(kind.clone(), toml::Spanned::span);
     let place = |field: &tables::SpannedField<i64>| field.as_ref().map_or(kind.clone(), toml::Spanned::span);
     let scenario = Scenario {
         name: table.name.unwrap_or_else(|| stem(file)),
@@ -175,6 +228,8 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
         rate: link.rate,
         link: link.parameters,
         collective,
+        hosts,
+        choice,
         plan,
         check,
         source: Source {
@@ -182,10 +237,19 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
             text: text.to_owned(),
             copies: place(&table.collective.copies),
             fabric: kind.clone(),
+            algorithm,
         },
     };
     if !scenario.can_run(operations) {
-        let message = format!("{operations} operations of {} members are too many", scenario.members());
+        let message = match scenario.segments() {
+            1 => format!("{operations} operations of {} members are too many", scenario.members()),
+            segments => {
+                format!(
+                    "{operations} operations of {} members in {segments} segments are too many",
+                    scenario.members()
+                )
+            }
+        };
         return Err(SpannedError::new(place(&table.collective.operations), message));
     }
     Ok(scenario)

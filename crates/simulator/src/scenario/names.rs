@@ -4,6 +4,8 @@ use crate::collective::{
     CollectiveMethod, Framing, LaneFeeds, OperationPacing, ReplicaSharing, ResendWidth, SimulatedOperation,
 };
 use crate::network::Forwarding;
+use crate::segmented::HostOperation;
+use protocol::collective::CollectiveAlgorithm;
 
 use super::ResultCheck;
 
@@ -35,11 +37,13 @@ pub const PACINGS: [(&str, OperationPacing); 2] =
 pub const CHECKS: [(&str, ResultCheck); 3] =
     [("bits", ResultCheck::Bits), ("delivery", ResultCheck::Delivery), ("nothing", ResultCheck::Nothing)];
 
-/// The operations, each with its algorithms; the first algorithm is the default.
-pub const OPERATIONS: [(&str, &[(&str, SimulatedOperation)]); 3] = [
-    ("allreduce", &[("aggregation", SimulatedOperation::AllReduce)]),
+/// The operations, each with the algorithms that use the aggregation tree; the first of them is the default.
+pub const OPERATIONS: [(&str, HostOperation, &[(&str, SimulatedOperation)]); 4] = [
+    ("allreduce", HostOperation::AllReduce, &[("aggregation", SimulatedOperation::AllReduce)]),
+    ("reduce", HostOperation::Reduce, &[]),
     (
         "broadcast",
+        HostOperation::Broadcast,
         &[
             ("aggregation", SimulatedOperation::Broadcast(CollectiveMethod::Aggregation)),
             ("hbcast", SimulatedOperation::Broadcast(CollectiveMethod::Multicast)),
@@ -48,6 +52,7 @@ pub const OPERATIONS: [(&str, &[(&str, SimulatedOperation)]); 3] = [
     ),
     (
         "barrier",
+        HostOperation::Barrier,
         &[
             ("aggregation", SimulatedOperation::Barrier(CollectiveMethod::Aggregation)),
             ("hgsync", SimulatedOperation::Barrier(CollectiveMethod::Multicast)),
@@ -56,14 +61,42 @@ pub const OPERATIONS: [(&str, &[(&str, SimulatedOperation)]); 3] = [
     ),
 ];
 
+/// A function from a radix to an algorithm; most have none and ignore it.
+type AlgorithmOfRadix = fn(u16) -> CollectiveAlgorithm;
+
+/// The algorithms among hosts.
+pub const HOST_ALGORITHMS: [(&str, AlgorithmOfRadix); 8] = [
+    ("ring", |_| CollectiveAlgorithm::Ring),
+    ("rabenseifner", |_| CollectiveAlgorithm::Rabenseifner),
+    ("recursive-doubling", |_| CollectiveAlgorithm::RecursiveDoubling),
+    ("recursive-k-ing", |radix| CollectiveAlgorithm::RecursiveKing { radix }),
+    ("tree", |radix| CollectiveAlgorithm::Tree { radix }),
+    ("chain", |_| CollectiveAlgorithm::Chain),
+    ("scatter-allgather", |_| CollectiveAlgorithm::ScatterAllgather),
+    ("dissemination", |radix| CollectiveAlgorithm::Dissemination { radix }),
+];
+
 /// The names of an operation and its algorithm.
 ///
 /// # Panics
 /// If the list lacks the operation: it is complete.
 pub fn operation_names(task: SimulatedOperation) -> (&'static str, &'static str) {
-    let words = OPERATIONS.iter().find_map(|(operation, algorithms)| {
+    let words = OPERATIONS.iter().find_map(|(operation, _, algorithms)| {
         let algorithm = algorithms.iter().find(|(_, meaning)| *meaning == task)?;
         Some((*operation, algorithm.0))
     });
     words.expect("every operation has a name")
+}
+
+/// The names of an operation among hosts and its algorithm.
+///
+/// # Panics
+/// If a list lacks one of them: they are complete.
+pub fn host_operation_names(
+    operation: HostOperation,
+    algorithm: CollectiveAlgorithm,
+) -> (&'static str, &'static str) {
+    let name = OPERATIONS.iter().find(|(_, meaning, _)| *meaning == operation).expect("every operation has a name").0;
+    let known = HOST_ALGORITHMS.iter().find(|(_, of_radix)| of_radix(algorithm.radix()) == algorithm);
+    (name, known.expect("every algorithm without a prescribed order has a name").0)
 }

@@ -25,6 +25,9 @@ pub(super) struct ScenarioTable {
     pub collective: CollectiveTable,
     #[serde(default)]
     pub fault: Vec<Spanned<FaultRule>>,
+    /// Read by `sweep.rs` from the text.
+    #[serde(rename = "sweep")]
+    pub _sweep: Option<toml::Table>,
 }
 
 #[derive(Deserialize, Debug)]
@@ -64,13 +67,17 @@ pub(super) struct LinkTable {
 pub(super) struct CollectiveTable {
     pub operation: SpannedField<String>,
     pub algorithm: SpannedField<String>,
+    pub radix: SpannedField<i64>,
     pub late_us: SpannedField<f64>,
     pub operations: SpannedField<i64>,
     pub members: SpannedField<i64>,
     pub element: SpannedField<String>,
     pub operator: SpannedField<String>,
     pub count: SpannedField<i64>,
+    pub bytes: SpannedField<i64>,
     pub size_only_bytes: SpannedField<i64>,
+    pub segment_bytes: SpannedField<i64>,
+    pub mtu: SpannedField<i64>,
     pub check: SpannedField<String>,
     pub replication: SpannedField<String>,
     pub copies: SpannedField<i64>,
@@ -91,4 +98,5 @@ pub(super) struct CollectiveTable {
     pub repair_after_us: SpannedField<f64>,
     pub window: SpannedField<i64>,
     pub radix_limit: SpannedField<i64>,
+    pub alternate_paths: SpannedField<bool>,
 }

@@ -8,6 +8,7 @@ use crate::collective::{
     ResendWidth, SimulatedOperation,
 };
 use crate::network::Forwarding;
+use crate::segmented::VectorContents;
 use units::{SimSpan, Span};
 
 const SMALL: &str = "[fabric]\nkind = \"xgft\"\nchildren = [4, 4, 2]\nparents = [1, 4, 2]\n";
@@ -113,8 +114,39 @@ fn every_error_names_its_field_and_the_allowed_values() {
             "does not apply to f32",
             "for integers",
         ),
-        ("[collective]\ncount = 600\n", "collective.count", "600 is out of range", "from 1 to 512"),
+        ("[collective]\ncount = 200000000\n", "collective.count", "200000000 is out of range", "from 1 to 134217728"),
+        ("[collective]\nbytes = 12\n", "collective.bytes", "not a whole number of elements", "a multiple of 8"),
+        ("[collective]\nbytes = 8\ncount = 1\n", "collective.bytes", "keep one", "at most 2^30"),
+        ("[collective]\nbytes = 2000000000\n", "collective.bytes", "2000000000 is out of range", "at most 2^30"),
+        (
+            "[collective]\noperation = \"broadcast\"\nalgorithm = \"hbcast\"\ncount = 600\n",
+            "collective.count",
+            "a multicast is one packet",
+            "another algorithm",
+        ),
+        (
+            "[collective]\noperation = \"broadcast\"\nalgorithm = \"ring\"\n",
+            "collective.algorithm",
+            "\"ring\" is not an algorithm of this operation",
+            "\"chain\", \"scatter-allgather\", \"choose\"",
+        ),
+        ("[collective]\nalgorithm = \"ring\"\nradix = 4\n", "collective.radix", "has no radix", "dissemination"),
+        ("[collective]\nalgorithm = \"tree\"\nradix = 1\n", "collective.radix", "1 is out of range", "from 2 to 64"),
+        ("[collective]\nalgorithm = \"ring\"\nmtu = 100\n", "collective.mtu", "100 is out of range", "from 256"),
+        (
+            "[collective]\nalgorithm = \"ring\"\nreplication = \"temporal\"\n",
+            "collective.replication",
+            "have no aggregation tree",
+            "leave it out",
+        ),
+        ("[collective]\nsegment-bytes = 4\n", "collective.segment-bytes", "4 is out of range", "from 8 to 4096"),
         ("[collective]\ncount = \"many\"\n", "collective.count", "expected a whole number", "from 1 on"),
+    ]);
+}
+
+#[test]
+fn every_error_of_the_collective_names_its_field_and_the_allowed_values() {
+    assert_errors(&[
         ("[collective]\ncontrol = \"fixed\"\n", "collective.control", "needs nak-turnaround-ns", "a number"),
         ("[collective]\nnak-turnaround-ns = 500\n", "collective.nak-turnaround-ns", "no fixed turnaround", "fixed"),
         (
@@ -132,7 +164,7 @@ fn every_error_names_its_field_and_the_allowed_values() {
         ("[collective]\nmembers = 33\n", "collective.members", "33 is out of range", "from 1 to 32"),
         ("[collective]\nsize-only-bytes = 8\ncheck = \"bits\"\n", "collective.check", "no bits to check", "delivery"),
         ("[collective]\nsize-only-bytes = 8\ncount = 1\n", "collective.count", "keep one", "from 1 on"),
-        ("[collective]\nalgorithm = \"hbcast\"\n", "collective.algorithm", "is not one of its values", "aggregation"),
+        ("[collective]\nalgorithm = \"hbcast\"\n", "collective.algorithm", "is not an algorithm of", "aggregation"),
         (
             "[collective]\noperation = \"barrier\"\ncount = 4\n",
             "collective.count",
@@ -389,11 +421,31 @@ fn the_listed_fault_kinds_are_complete() {
     assert_eq!(error.allowed.expect("the list"), expected.replace('`', "\""));
 }
 
+#[test]
+fn vectors_are_cut_as_their_method_needs() {
+    let parse = |text: &str| Scenario::parse(&small_with(text), "a.toml").unwrap_or_else(|error| panic!("{error}"));
+    let tree = parse("[collective]\nelement = \"f32\"\nbytes = 10000\n");
+    assert_eq!((tree.segments(), tree.collective.contents.bytes()), (3, 4096));
+    assert_eq!(tree.collective.segment_bytes(2), 10_000 - 2 * 4096);
+    let hosts = |text: &str| parse(text).hosts.expect("an operation among hosts");
+    let ring = hosts("[collective]\nalgorithm = \"ring\"\ncount = 1000\nsegment-bytes = 3000\n");
+    assert_eq!((ring.vector.segments(), ring.vector.elements_of(2)), (3, 750..1000));
+    assert_eq!(ring.vector.contents, VectorContents::Elements);
+    let large = hosts("[collective]\nalgorithm = \"ring\"\nbytes = 1073741824\n");
+    assert!(matches!(large.vector.contents, VectorContents::Digest { scale } if scale >= 128), "{:?}", large.vector);
+    assert_eq!(large.vector.wire_bytes(), 1 << 30);
+    let chosen = parse("[collective]\nalgorithm = \"choose\"\nbytes = 8388608\n");
+    assert!(chosen.choice.is_some_and(|reasons| reasons.contains("estimate")));
+}
+
 /// Parses the text and runs small scenarios: no text causes a panic.
 fn try_out(text: &str) {
     match Scenario::parse(text, "fuzz.toml") {
         Err(error) => assert!(error.to_string().contains("fuzz.toml:"), "{error}"),
-        Ok(scenario) if scenario.fabric.hosts() <= 256 => {
+        Ok(scenario) if scenario.hosts.is_some() => {
+            let _ = scenario.set_up(1);
+        }
+        Ok(scenario) if scenario.fabric.hosts() <= 256 && scenario.segments() < 100 => {
             let contents = scenario.collective.contents;
             if let (Ok(mut collective), ContributionContents::SizeOnly { .. }) = (scenario.collective(1), contents) {
                 collective.run(2, &mut NoObserver, |_| ());

@@ -4,24 +4,40 @@ use std::ops::RangeInclusive;
 
 use protocol::aggregation::AckBarrierCounter;
 use protocol::connection::ConnectionPolicy;
-use reduce::{ElementType, Operator, ReductionKind};
+use protocol::connection::path::{AlternateLoading, PathPolicy};
 use toml::Spanned;
-use units::limits::{MAX_CHILDREN, MAX_COPIES, MAX_GROUP_WINDOW, MAX_MTU};
+use units::limits::{MAX_CHILDREN, MAX_COPIES, MAX_GROUP_WINDOW};
 use units::{SimSpan, Span};
 
 use super::ResultCheck;
 use super::error::SpannedError;
-use super::names::{CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, OPERATIONS, PACINGS, RESEND_WIDTHS, SHARINGS};
+use super::method::ScenarioMethod;
+use super::names::{CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACINGS, RESEND_WIDTHS, SHARINGS};
 use super::tables::{CollectiveTable, LinkTable, SpannedField};
+use super::vector::{VectorSettings, tree_vector};
 use crate::collective::{
-    CollectiveMethod, CollectiveParameters, ContributionContents, ControlPath, Framing, Replication,
-    SimulatedOperation,
+    AlternatePathParameters, CollectiveMethod, CollectiveParameters, ContributionContents, ControlPath, Framing,
+    Replication, SimulatedOperation,
 };
 use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
 use crate::network::{Forwarding, LinkParameters};
+use crate::queue_pair::LinkNotification;
 
 /// Bytes of headers and CRCs of a collective's largest packet, rounded up.
 const MAX_HEADER_BYTES: u32 = 128;
+
+/// Edges move to another route after the usual number of timeouts. Probes are rare: they only keep alternates armed.
+const ALTERNATE_PATHS: AlternatePathParameters = AlternatePathParameters {
+    policy: PathPolicy {
+        probe_every: Span::from_micros(1_000),
+        probe_timeout: Span::from_micros(100),
+        misses: 2,
+        failback_after: Span::from_micros(1_000_000),
+        damage_limit: None,
+        loading: AlternateLoading::Automatic,
+    },
+    notice: LinkNotification::Notified,
+};
 
 /// The default window of operations that members multicast.
 const MULTICAST_WINDOW: u32 = 16;
@@ -51,17 +67,32 @@ pub(super) fn link(table: &LinkTable) -> Result<LinkSettings, SpannedError> {
     Ok(LinkSettings { width, rate, parameters })
 }
 
+/// The parameters of operations through the aggregation tree, and those that all methods share.
 pub(super) fn collective(
     table: &CollectiveTable,
     link: &LinkSettings,
     hosts: u32,
+    method: ScenarioMethod,
+    vector: &VectorSettings,
 ) -> Result<CollectiveParameters, SpannedError> {
-    let operation = operation(table)?;
-    let mut parameters = CollectiveParameters::new(contents(table, operation)?);
+    let (operation, contents, long_vector) = match method {
+        ScenarioMethod::Tree(operation) => {
+            let (contents, long_vector) = tree_vector(table, operation, vector)?;
+            (operation, contents, long_vector)
+        }
+        ScenarioMethod::Hosts(_) => {
+            (SimulatedOperation::AllReduce, ContributionContents::SizeOnly { bytes: 0 }, None)
+        }
+    };
+    check_replication(table, operation)?;
+    let mut parameters = CollectiveParameters::new(contents);
     parameters.operation = operation;
+    parameters.long_vector = long_vector;
+    if table.alternate_paths.as_ref().is_some_and(|field| *field.get_ref()) {
+        parameters.alternate_paths = Some(ALTERNATE_PATHS);
+    }
     parameters.arrival_skew = sim_span(&table.late_us, 0.0..=1e5, 1e6, parameters.arrival_skew)?;
-    let most_members = i64::from(hosts);
-    parameters.members = optional(&table.members, 1..=most_members)?.map(|members| members as u32);
+    parameters.members = members(table, hosts)?;
     parameters.what_if_lanes = table.what_if_lanes.unwrap_or(parameters.what_if_lanes);
     parameters.replication = replication(table, link.width)?;
     parameters.framing = choice(&table.framing, &FRAMINGS, parameters.framing)?;
@@ -85,8 +116,13 @@ pub(super) fn collective(
     Ok(parameters)
 }
 
-pub(super) fn check(table: &CollectiveTable, contents: ContributionContents) -> Result<ResultCheck, SpannedError> {
-    let size_only = matches!(contents, ContributionContents::SizeOnly { .. });
+/// Participating hosts, if they are given.
+pub(super) fn members(table: &CollectiveTable, hosts: u32) -> Result<Option<u32>, SpannedError> {
+    Ok(optional(&table.members, 1..=i64::from(hosts))?.map(|members| members as u32))
+}
+
+pub(super) fn check(table: &CollectiveTable, vector: &VectorSettings) -> Result<ResultCheck, SpannedError> {
+    let size_only = vector.kind.is_none();
     let check = choice(&table.check, &CHECKS, if size_only { ResultCheck::Delivery } else { ResultCheck::Bits })?;
     match &table.check {
         Some(field) if size_only && check == ResultCheck::Bits => {
@@ -97,15 +133,11 @@ pub(super) fn check(table: &CollectiveTable, contents: ContributionContents) -> 
 }
 
 /// Rejects a buffer that cannot hold a packet, because it would never accept one.
-pub(super) fn check_buffer(
-    table: &LinkTable,
-    link: &LinkSettings,
-    contents: ContributionContents,
-) -> Result<(), SpannedError> {
-    let needed = contents.bytes() + MAX_HEADER_BYTES;
+pub(super) fn check_buffer(table: &LinkTable, link: &LinkSettings, packet_bytes: u32) -> Result<(), SpannedError> {
+    let needed = packet_bytes + MAX_HEADER_BYTES;
     match &table.buffer_bytes {
         Some(field) if link.parameters.buffer_bytes < needed => {
-            let message = format!("{} bytes hold no packet of {}", field.get_ref(), contents.bytes());
+            let message = format!("{} bytes hold no packet of {packet_bytes}", field.get_ref());
             Err(SpannedError::new(field.span(), message)
                 .allowing(format!("from {needed} (payload and headers) to 2^26")))
         }
@@ -113,10 +145,8 @@ pub(super) fn check_buffer(
     }
 }
 
-/// The operation and its algorithm.
-fn operation(table: &CollectiveTable) -> Result<SimulatedOperation, SpannedError> {
-    let algorithms = choice(&table.operation, &OPERATIONS, OPERATIONS[0].1)?;
-    let operation = choice(&table.algorithm, algorithms, algorithms[0].1)?;
+/// Operations by multicast have one tree.
+fn check_replication(table: &CollectiveTable, operation: SimulatedOperation) -> Result<(), SpannedError> {
     match &table.replication {
         Some(field)
             if field.get_ref() == "spatial"
@@ -129,59 +159,8 @@ fn operation(table: &CollectiveTable) -> Result<SimulatedOperation, SpannedError
             Err(SpannedError::new(field.span(), "operations by multicast have one tree")
                 .allowing("\"none\", \"temporal\""))
         }
-        _ => Ok(operation),
+        _ => Ok(()),
     }
-}
-
-/// Rejects fields without effect: a barrier carries nothing, and a broadcast reduces nothing.
-fn check_unused_fields(table: &CollectiveTable, operation: SimulatedOperation) -> Result<(), SpannedError> {
-    let (fields, message) = match operation {
-        SimulatedOperation::AllReduce => return Ok(()),
-        SimulatedOperation::Broadcast(_) => (vec![at(&table.operator)], "a broadcast reduces nothing"),
-        SimulatedOperation::Barrier(_) => (
-            vec![at(&table.element), at(&table.operator), at(&table.count), at(&table.size_only_bytes)],
-            "a barrier carries nothing",
-        ),
-    };
-    match fields.into_iter().flatten().next() {
-        Some(span) => Err(SpannedError::new(span, message).allowing("leave it out")),
-        None => Ok(()),
-    }
-}
-
-fn contents(table: &CollectiveTable, operation: SimulatedOperation) -> Result<ContributionContents, SpannedError> {
-    check_unused_fields(table, operation)?;
-    if matches!(operation, SimulatedOperation::Barrier(_)) {
-        return Ok(ContributionContents::SizeOnly { bytes: 0 });
-    }
-    let real = [at(&table.element), at(&table.operator), at(&table.count)];
-    if let Some(bytes) = optional(&table.size_only_bytes, 0..=i64::from(MAX_MTU))? {
-        return match real.into_iter().flatten().next() {
-            Some(span) => {
-                Err(SpannedError::new(span, "real contents and size-only-bytes exclude each other: keep one"))
-            }
-            None => Ok(ContributionContents::SizeOnly { bytes: bytes as u32 }),
-        };
-    }
-    let elements = ElementType::ALL.map(|element| (element.name(), element));
-    let operators = Operator::ALL.map(|operator| (operator.name(), operator));
-    let element = choice(&table.element, &elements, ElementType::F64)?;
-    let usual = if operation == SimulatedOperation::AllReduce { Operator::Sum } else { Operator::Max };
-    let operator = choice(&table.operator, &operators, usual)?;
-    let kind = ReductionKind::new(element, operator).map_err(|error| {
-        let span = at(&table.operator).or(at(&table.element)).unwrap_or(0..0);
-        SpannedError::new(span, error.to_string())
-    })?;
-    let most = i64::from(MAX_MTU) / kind.element_size() as i64;
-    let count = match &table.count {
-        Some(field) if !(1..=most).contains(field.get_ref()) => {
-            let message = format!("{} is out of range", field.get_ref());
-            let allowed = format!("from 1 to {most}: {} bytes each, together at most {MAX_MTU}", kind.element_size());
-            return Err(SpannedError::new(field.span(), message).allowing(allowed));
-        }
-        field => field.as_ref().map_or(most.min(32), |field| *field.get_ref()),
-    };
-    Ok(ContributionContents::Real { kind, count: count as u16 })
 }
 
 fn replication(table: &CollectiveTable, width: LinkWidth) -> Result<Replication, SpannedError> {
@@ -249,7 +228,7 @@ fn check_control_time(
     }
 }
 
-fn policy(table: &CollectiveTable, default: ConnectionPolicy) -> Result<ConnectionPolicy, SpannedError> {
+pub(super) fn policy(table: &CollectiveTable, default: ConnectionPolicy) -> Result<ConnectionPolicy, SpannedError> {
     let word = 1..=i64::from(u16::MAX);
     Ok(ConnectionPolicy {
         copies: default.copies,
@@ -272,7 +251,7 @@ pub(super) fn whole(
     Ok(optional(field, range)?.unwrap_or(default.into()))
 }
 
-fn optional(field: &SpannedField<i64>, range: RangeInclusive<i64>) -> Result<Option<i64>, SpannedError> {
+pub(super) fn optional(field: &SpannedField<i64>, range: RangeInclusive<i64>) -> Result<Option<i64>, SpannedError> {
     match field.as_ref().map(|field| (*field.get_ref(), field.span())) {
         Some((value, span)) if !range.contains(&value) => {
             let allowed = format!("a whole number from {} to {}", range.start(), range.end());
@@ -304,7 +283,11 @@ fn sim_span(
 }
 
 /// One of a list of names.
-fn choice<T: Copy>(field: &SpannedField<String>, names: &[(&str, T)], default: T) -> Result<T, SpannedError> {
+pub(super) fn choice<T: Copy>(
+    field: &SpannedField<String>,
+    names: &[(&str, T)],
+    default: T,
+) -> Result<T, SpannedError> {
     let Some(field) = field else { return Ok(default) };
     let found = names.iter().find(|(name, _)| name == field.get_ref()).map(|(_, value)| *value);
     found.ok_or_else(|| {
@@ -314,6 +297,6 @@ fn choice<T: Copy>(field: &SpannedField<String>, names: &[(&str, T)], default: T
     })
 }
 
-fn at<T>(field: &Option<Spanned<T>>) -> Option<std::ops::Range<usize>> {
+pub(super) fn at<T>(field: &Option<Spanned<T>>) -> Option<std::ops::Range<usize>> {
     field.as_ref().map(Spanned::span)
 }

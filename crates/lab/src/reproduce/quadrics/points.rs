@@ -14,8 +14,8 @@ use units::{Rank, SimSpan};
 use super::MEGABYTE;
 use super::parameters::{QuadricsHostNoise, QuadricsParameters};
 use crate::latency_distribution::LatencyDistribution;
+use crate::parallel::map_parallel;
 use crate::progress::progress_bar;
-use crate::reproduce::parallel::map_parallel;
 
 /// Duration of the background traffic before the first measurement.
 const WARM_UP: SimSpan = SimSpan::from_micros(1_000);

@@ -8,7 +8,7 @@ use units::SimSpan;
 
 use super::parameters::{QuadricsHostNoise, QuadricsParameters};
 use super::points::{BackgroundLoad, cluster, polled_barrier, timeout_message};
-use crate::reproduce::parallel::map_parallel;
+use crate::parallel::map_parallel;
 use protocol::collective::quadrics::QuadricsMembers;
 use quadrics::ElanWorkload;
 use units::Rank;

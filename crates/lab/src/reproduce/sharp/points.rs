@@ -19,8 +19,8 @@ use topology::Fabric;
 use units::Span;
 
 use super::parameters::{BenchmarkCaller, SharpHostNoise, SharpParameters};
+use crate::parallel::map_parallel;
 use crate::progress::progress_bar;
-use crate::reproduce::parallel::map_parallel;
 
 /// Longer than any operation: no timer expires.
 const TIMEOUT: Span = Span::from_micros(10_000);

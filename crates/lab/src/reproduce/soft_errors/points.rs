@@ -9,8 +9,8 @@ use simulator::scenario::Scenario;
 use topology::TreeIndex;
 use units::SimSpan;
 
+use crate::parallel::map_parallel;
 use crate::progress::progress_bar;
-use crate::reproduce::parallel::map_parallel;
 
 /// The preset of Figures 3 and 4.
 pub(super) const FEW: &str = "reduce-phase";

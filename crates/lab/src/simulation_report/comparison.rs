@@ -1,0 +1,188 @@
+//! Several simulations side by side: the combinations of a sweep, or several scenario files.
+//!
+//! In: the report of each run, and what distinguishes it. Out: one table, one page with a line per run, CSV, JSON. The numbers are those
+//! of virtual time, so equal seeds give equal bytes.
+
+use serde::Serialize;
+
+use super::SimulationReport;
+use crate::latency_distribution::LatencyDistribution;
+use crate::number_format::group_digits;
+use crate::report::page::{charts, html_page, html_table, paragraph};
+use crate::report::{format_table, line_chart};
+
+/// All runs.
+#[derive(Serialize)]
+pub struct SimulationComparison {
+    version: u32,
+    runs: Vec<ComparedRun>,
+}
+
+/// One run.
+#[derive(Serialize)]
+struct ComparedRun {
+    /// What distinguishes it from the others.
+    label: String,
+    file: String,
+    scenario: String,
+    /// The swept fields and their values.
+    settings: Vec<(String, String)>,
+    algorithm: String,
+    hosts: u32,
+    seed: u64,
+    completed: u32,
+    failed: u32,
+    violations: u64,
+    latency: Option<LatencyDistribution>,
+    packet_hops: u64,
+    causes: Vec<String>,
+    trace: String,
+    #[serde(skip)]
+    series: Vec<(f64, f64)>,
+}
+
+impl SimulationComparison {
+    /// Compares runs; each has the fields in which it differs from the others.
+    pub fn new(runs: Vec<(Vec<(String, String)>, SimulationReport)>) -> Self {
+        let several_files = runs.iter().any(|(_, report)| report.scenario.file != runs[0].1.scenario.file);
+        let run = |(settings, report): (Vec<(String, String)>, SimulationReport)| {
+            let mut parts: Vec<String> = settings.iter().map(|(field, value)| format!("{field}={value}")).collect();
+            if several_files || parts.is_empty() {
+                parts.insert(0, report.scenario.name.clone());
+            }
+            let micros = |span: units::SimSpan| span.as_nanos_f64() / 1e3;
+            let points = report.latency_series.iter();
+            ComparedRun {
+                label: parts.join(" "),
+                algorithm: report.parameters["collective"]["algorithm"].clone(),
+                hosts: report.fabric.members,
+                seed: report.scenario.seed,
+                completed: report.operations.completed,
+                failed: report.operations.failed,
+                violations: report.oracle.violations,
+                packet_hops: report.counters.hops,
+                causes: report.oracle.causes.iter().map(|line| line.cause.clone()).collect(),
+                series: points.filter_map(|(op, span)| Some((f64::from(op + 1), micros((*span)?)))).collect(),
+                file: report.scenario.file,
+                scenario: report.scenario.name,
+                latency: report.latency.complete,
+                trace: report.trace,
+                settings,
+            }
+        };
+        Self { version: 1, runs: runs.into_iter().map(run).collect() }
+    }
+
+    /// True if any run violated an invariant, or an operation of it failed.
+    pub fn has_failures(&self) -> bool {
+        self.runs.iter().any(|run| run.violations > 0 || run.failed > 0)
+    }
+
+    /// The runs as CSV, with a column for each swept field. Times are in nanoseconds.
+    pub fn csv(&self) -> String {
+        let mut fields: Vec<&str> = Vec::new();
+        for (field, _) in self.runs.iter().flat_map(|run| &run.settings) {
+            if !fields.contains(&field.as_str()) {
+                fields.push(field);
+            }
+        }
+        let numbers = ["completed", "failed", "violations", "packet_hops"];
+        let times = ["min_ns", "median_ns", "mean_ns", "p90_ns", "p99_ns", "max_ns"];
+        let head = ["file", "scenario"].into_iter().chain(fields.iter().copied());
+        let head: Vec<String> =
+            head.chain(["algorithm", "hosts", "seed"]).chain(numbers).chain(times).map(quoted).collect();
+        let mut text = head.join(",") + "\n";
+        for run in &self.runs {
+            let value = |field: &&str| {
+                run.settings.iter().find(|(name, _)| name == field).map_or(String::new(), |(_, value)| quoted(value))
+            };
+            let mut cells = vec![quoted(&run.file), quoted(&run.scenario)];
+            cells.extend(fields.iter().map(value));
+            cells.extend([quoted(&run.algorithm), run.hosts.to_string(), run.seed.to_string()]);
+            cells.extend(
+                [run.completed.into(), run.failed.into(), run.violations, run.packet_hops]
+                    .map(|n: u64| n.to_string()),
+            );
+            cells.extend(match &run.latency {
+                Some(d) => [d.min_ns, d.median_ns, d.mean_ns, d.p90_ns, d.p99_ns, d.max_ns].map(|ns| ns.to_string()),
+                None => std::array::from_fn(|_| String::new()),
+            });
+            text.push_str(&(cells.join(",") + "\n"));
+        }
+        text
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let head =
+            ["run", "algorithm", "hosts", "median us", "p99 us", "max us", "completed", "failed", "packet hops"];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        for run in &self.runs {
+            let micros = |pick: fn(&LatencyDistribution) -> f64| {
+                run.latency.as_ref().map_or("-".to_owned(), |latency| format!("{:.3}", pick(latency) / 1e3))
+            };
+            let failed = match (run.violations, run.failed) {
+                (0, failed) => failed.to_string(),
+                (violations, _) => format!("{violations} VIOLATIONS"),
+            };
+            rows.push(vec![
+                run.label.clone(),
+                run.algorithm.clone(),
+                group_digits(run.hosts.into()),
+                micros(|latency| latency.median_ns),
+                micros(|latency| latency.p99_ns),
+                micros(|latency| latency.max_ns),
+                run.completed.to_string(),
+                failed,
+                group_digits(run.packet_hops),
+            ]);
+        }
+        rows
+    }
+
+    /// One line for each run with failures.
+    fn failure_lines(&self) -> Vec<String> {
+        let line = |run: &ComparedRun| match run.causes.len() {
+            0 => None,
+            1 => Some(format!("{}: {}", run.label, run.causes[0])),
+            more => Some(format!("{}: {}, and {} other causes", run.label, run.causes[0], more - 1)),
+        };
+        self.runs.iter().filter_map(line).collect()
+    }
+}
+
+/// The comparison as text.
+pub fn comparison_table(comparison: &SimulationComparison) -> String {
+    let mut text = format_table(&comparison.rows());
+    for line in comparison.failure_lines() {
+        text.push_str(&format!("\nFAILED      {line}"));
+    }
+    if !comparison.failure_lines().is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// The comparison as a page.
+pub fn comparison_html(comparison: &SimulationComparison) -> String {
+    let series: Vec<(&str, Vec<(f64, f64)>)> = comparison
+        .runs
+        .iter()
+        .filter(|run| !run.series.is_empty())
+        .map(|run| (run.label.as_str(), run.series.clone()))
+        .collect();
+    let mut sections = vec![("All runs".to_owned(), html_table(&comparison.rows()))];
+    if !series.is_empty() {
+        sections.push(("Latency".to_owned(), charts([line_chart(&series, "operation", "latency in us")])));
+    }
+    let failures = comparison.failure_lines();
+    if !failures.is_empty() {
+        sections.push(("Failures".to_owned(), failures.iter().map(|line| paragraph(line)).collect()));
+    }
+    html_page("Comparison of simulations", &sections)
+}
+
+/// A cell of a CSV file.
+fn quoted(text: impl AsRef<str>) -> String {
+    let text = text.as_ref();
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}

@@ -2,7 +2,7 @@
 --
 -- Most packets of Pleach are RoCEv2, which Wireshark decodes by itself at UDP port 4791. This script adds what is not RoCEv2:
 -- parts and acknowledgements of transfers (opcodes 0xe1 and 0xe2), packets whose ICRC does not cover all of them (rules P-28 and
--- P-101 of docs/protocol.md; never at port 4791), and the aggregation messages inside RoCEv2 packets.
+-- P-103 of docs/protocol.md; never at port 4791), and the aggregation messages inside RoCEv2 packets.
 --
 --   tshark -X lua_script:pleach.lua -r job.pcap -Y pleach
 --   wireshark: copy the script into the folder of personal Lua plugins (Help, About, Folders)

@@ -242,7 +242,7 @@ impl PacketBody {
     fn framing(&self) -> PacketFraming {
         match self {
             Self::Transport { framing, .. } => *framing,
-            Self::Edge { .. } | Self::Multicast { .. } => PacketFraming::InfiniBand,
+            Self::Edge { .. } | Self::Multicast { .. } | Self::Host { .. } => PacketFraming::InfiniBand,
         }
     }
 

@@ -31,7 +31,7 @@ impl Default for PartitionKey {
 }
 
 /// What the ICRC of a packet covers; the version field has its number. Everything but [`Self::Full`] is for Pleach
-/// endpoints over UDP, is not RoCEv2, and has opcodes of its own (P-28, P-101).
+/// endpoints over UDP, is not RoCEv2, and has opcodes of its own (P-28, P-103).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcrcCoverage {
     /// The whole packet, as InfiniBand specifies.
@@ -154,7 +154,7 @@ impl Bth {
 }
 
 /// Added to a connection's opcode if the ICRC does not cover the whole packet: the sum is in the range that InfiniBand
-/// leaves to manufacturers, so a RoCEv2 end or decoder that ignores the version does not know it (P-101).
+/// leaves to manufacturers, so a RoCEv2 end or decoder that ignores the version does not know it (P-103).
 const UNCOVERED_OPCODE_OFFSET: u8 = 0xc8;
 /// The last opcode of a connection.
 const LAST_CONNECTION_OPCODE: u8 = Opcode::Acknowledge as u8;

@@ -6,7 +6,7 @@
 //! of ones come first, in place of InfiniBand's LRH.
 //!
 //! Two Pleach ends may use the same layout with an ICRC that covers less ([`IcrcCoverage`]). Such packets are not
-//! RoCEv2: [`parse`], [`verify_icrc`] and [`verify`] reject them, and they never use port 4791 (P-101).
+//! RoCEv2: [`parse`], [`verify_icrc`] and [`verify`] reject them, and they never use port 4791 (P-103).
 //! [`parse_at_least`] and [`verify_icrc_at_least`] accept them where the ends have agreed.
 //!
 //! IPv4 options and IPv6 extension headers are not supported.

@@ -181,13 +181,7 @@ impl CollectiveDriver {
     }
 
     /// A rank enters an operation.
-    fn begin(
-        &mut self,
-        network: &mut SimulatedNetwork,
-        rank: Rank,
-        op: OpId,
-        own: Option<Payload>,
-    ) -> StartOutcome {
+    fn begin(&mut self, network: &mut SimulatedNetwork, rank: Rank, op: OpId, own: Option<Payload>) -> StartOutcome {
         self.sequence.run.events.push(OperationEvent::Started(rank, op));
         let (contribution, manner) = self.parameters.operation.contribution(rank, own, &self.parameters.contents);
         if let Some(ack_barrier) = self.sequence.ack_barrier.as_mut().filter(|_| rank.0 == 0) {

@@ -190,8 +190,14 @@ impl SegmentedDriver {
         let collective = self.parameters.collective(self.op);
         let contributes = match collective {
             CollectiveOperation::Barrier => false,
-            CollectiveOperation::Broadcast { root } => root == rank,
-            CollectiveOperation::Reduce { .. } | CollectiveOperation::AllReduce { .. } => true,
+            CollectiveOperation::Broadcast { root } | CollectiveOperation::Scatter { root } => root == rank,
+            CollectiveOperation::Reduce { .. }
+            | CollectiveOperation::AllReduce { .. }
+            | CollectiveOperation::ReduceScatter { .. }
+            | CollectiveOperation::Scan { .. }
+            | CollectiveOperation::AllGather
+            | CollectiveOperation::Gather { .. }
+            | CollectiveOperation::AllToAll => true,
         };
         let is_real = self.parameters.vector.contents != VectorContents::SizeOnly;
         let own = if contributes && is_real {

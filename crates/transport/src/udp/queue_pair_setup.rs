@@ -50,7 +50,7 @@ pub struct QueuePairSetup {
     /// The most payload of a packet.
     pub mtu: u32,
     /// What the ends agreed that the ICRC covers (P-28). On paths to verbs peers, or by the port of RoCEv2, it covers
-    /// everything in any case (P-101).
+    /// everything in any case (P-103).
     pub coverage: IcrcCoverage,
     /// The policy of the connection.
     pub policy: ConnectionPolicy,
@@ -98,7 +98,7 @@ impl QueuePairSetup {
     }
 
     /// What the ICRC covers between these local ports and the peer's: everything if a RoCEv2 end could get the packets, or a
-    /// decoder take them for RoCEv2 (P-101). Both ends of a connection know all port numbers, so they decide alike.
+    /// decoder take them for RoCEv2 (P-103). Both ends of a connection know all port numbers, so they decide alike.
     pub(super) fn effective_coverage(&self, local_ports: &[u16]) -> IcrcCoverage {
         let is_roce = |route: &UdpRoute| {
             let local = [route.port, route.at].map(|port| local_ports[port.index()]);

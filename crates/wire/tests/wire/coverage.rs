@@ -1,4 +1,4 @@
-//! Packets whose ICRC does not cover all of them: what is detected, and that nothing takes them for RoCEv2 (P-28, P-101).
+//! Packets whose ICRC does not cover all of them: what is detected, and that nothing takes them for RoCEv2 (P-28, P-103).
 
 use proptest::prelude::*;
 use units::{Lid, Psn, QpNumber};

@@ -76,7 +76,7 @@ pub(crate) enum PingpongChecksum {
     Auto,
     /// None; over UDP the packets have their whole ICRC.
     Off,
-    /// None, and packets without an ICRC: nothing is checked beyond UDP itself. Only a baseline; marked on the wire (P-101).
+    /// None, and packets without an ICRC: nothing is checked beyond UDP itself. Only a baseline; marked on the wire (P-103).
     PlainUdp,
     Named(Algorithm),
 }

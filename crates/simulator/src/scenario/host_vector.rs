@@ -7,9 +7,10 @@ use units::Span;
 use units::limits::MAX_MTU;
 
 use super::error::SpannedError;
+use super::field_values::{at, whole};
 use super::method::any_kind;
 use super::tables::CollectiveTable;
-use super::values::{at, policy, whole};
+use super::values::policy;
 use super::vector::{MAX_VECTOR_BYTES, VectorSettings};
 use crate::collective::CollectiveParameters;
 use crate::segmented::{HostOperation, SegmentedParameters, SegmentedVector, VectorContents};

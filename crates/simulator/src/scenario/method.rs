@@ -13,9 +13,9 @@ use units::Rank;
 use units::limits::MAX_MTU;
 
 use super::error::SpannedError;
+use super::field_values::{at, choice, whole};
 use super::names::{HOST_ALGORITHMS, OPERATIONS};
 use super::tables::CollectiveTable;
-use super::values::{at, choice, whole};
 use super::vector::{MAX_VECTOR_BYTES, VectorSettings};
 use crate::collective::{CollectiveMethod, SimulatedOperation};
 use crate::segmented::HostOperation;

@@ -23,6 +23,7 @@
 mod error;
 mod fabric;
 mod fault_rules;
+mod field_values;
 mod fields;
 mod host_vector;
 mod method;
@@ -208,12 +209,12 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     let packet_bytes = hosts.as_ref().map_or(collective.contents.bytes(), |hosts| hosts.mtu.min(vector.bytes));
     values::check_buffer(&table.link, &link, packet_bytes)?;
     let check = values::check(&table.collective, &vector)?;
-    let seed = values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
+    let seed = field_values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
     let fault_seed = match &table.fault_seed {
         None => None,
-        given => Some(values::whole(given, 0..=i64::MAX, 0)? as u64),
+        given => Some(field_values::whole(given, 0..=i64::MAX, 0)? as u64),
     };
-    let operations = values::whole(&table.collective.operations, 1..=i64::from(MAX_OPERATIONS), 100)? as u32;
+    let operations = field_values::whole(&table.collective.operations, 1..=i64::from(MAX_OPERATIONS), 100)? as u32;
     let plan = fault_rules::plan(table.fault, fault_seed, &fabric, collective.spatial_copies())?;
     let kind = table.fabric.get_ref().kind.span();
     let algorithm = table.collective.algorithm.as_ref().map_or(kind.clone(), toml::Spanned::span);

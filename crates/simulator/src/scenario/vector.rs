@@ -4,8 +4,8 @@ use reduce::{ElementType, Operator, ReductionKind};
 use units::limits::MAX_MTU;
 
 use super::error::SpannedError;
+use super::field_values::{at, choice, optional, whole};
 use super::tables::CollectiveTable;
-use super::values::{at, choice, optional, whole};
 use crate::collective::{CollectiveMethod, ContributionContents, LongVector, SimulatedOperation};
 use crate::segmented::HostOperation;
 

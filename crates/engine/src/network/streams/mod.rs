@@ -11,7 +11,7 @@ mod outgoing_stream;
 mod stream_operation;
 mod whole_messages;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use protocol::collective::CollectiveSchedule;
 use protocol::transfer::{BulkSender, IMPLICIT_ACK_BYTES, PartLimit, TransferAcknowledgement, TransferPacing};
@@ -76,6 +76,8 @@ pub(super) struct StreamTable {
     whole: BTreeMap<StreamKey, WholeOperation>,
     outgoing: Vec<OutgoingStream>,
     peers: BTreeMap<Rank, StreamPeer>,
+    /// Messages of several parts that running schedules have taken whole.
+    assembled: BTreeSet<(StreamKey, Rank, u16)>,
     /// Messages that cannot be used yet.
     incoming: IncomingMessages,
     /// Whole messages for the groups.
@@ -375,6 +377,7 @@ impl StreamTable {
             return;
         }
         self.whole.retain(|key, _| !is_of_group(key));
+        self.assembled.retain(|(key, ..)| !is_of_group(key));
         self.incoming.take(|message| message.header.name.group == context);
         self.operations.retain(|(group, _), operation| {
             let fails = *group == context;
@@ -407,6 +410,7 @@ impl StreamTable {
     pub(super) fn close_group(&mut self, context: GroupId) {
         self.begun.remove(&context);
         self.whole.retain(|(group, _), _| *group != context);
+        self.assembled.retain(|((group, _), ..)| *group != context);
         self.incoming.take(|message| message.header.name.group == context);
         self.closed.push_back(context);
         if self.closed.len() > MAX_CLOSED_GROUPS {

@@ -137,6 +137,24 @@ fn blocks_and_prefixes_are_right_over_a_bad_network() {
     }
 }
 
+/// A rank sends its neighbour two long messages in one operation. If the acknowledgement of the first is lost, the second is still sent.
+#[test]
+fn two_long_messages_to_one_rank_do_not_wait_for_each_other() {
+    let CollectiveOperation::AllReduce { kind } = sum() else { unreachable!("it is an allreduce") };
+    let scan = CollectiveOperation::Scan { kind, extent: ScanExtent::Exclusive };
+    let layout = Arc::new(BlockLayout::equal(SIZE, 24_000).expect("few and short"));
+    let elements = layout.bytes() as usize / 8;
+    let before = |rank: usize| if rank == 0 { (0..0, Vec::new()) } else { (0..0, total(0..rank, elements)) };
+    let lossy = FaultRule::new(FaultKind::Lose).with_probability(1.0 / 12.0);
+    for seed in 1..6 {
+        let plan = FaultPlan { seed: Some(seed), rules: vec![lossy.clone()] };
+        let mut cluster = TestCluster::new(SIZE, &FaultInjector::from_plan(&plan, seed).expect("for sockets"));
+        for _ in 0..4 {
+            cluster.check_whole(&case(CollectiveAlgorithm::RecursiveDoubling, scan, &layout, before));
+        }
+    }
+}
+
 #[test]
 fn an_alltoall_exchanges_blocks_of_any_length() {
     let members = [2, 1, 3];

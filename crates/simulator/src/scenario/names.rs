@@ -37,8 +37,11 @@ pub const PACINGS: [(&str, OperationPacing); 2] =
 pub const CHECKS: [(&str, ResultCheck); 3] =
     [("bits", ResultCheck::Bits), ("delivery", ResultCheck::Delivery), ("nothing", ResultCheck::Nothing)];
 
+/// Algorithms that use the aggregation tree, by name.
+type TreeAlgorithms = &'static [(&'static str, SimulatedOperation)];
+
 /// The operations, each with the algorithms that use the aggregation tree; the first of them is the default.
-pub const OPERATIONS: [(&str, HostOperation, &[(&str, SimulatedOperation)]); 4] = [
+pub const OPERATIONS: [(&str, HostOperation, TreeAlgorithms); 4] = [
     ("allreduce", HostOperation::AllReduce, &[("aggregation", SimulatedOperation::AllReduce)]),
     ("reduce", HostOperation::Reduce, &[]),
     (

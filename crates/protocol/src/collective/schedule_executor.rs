@@ -238,8 +238,11 @@ impl ScheduleExecutor {
             self.enter(self.round + 1, out);
         }
         let range = self.schedule.result_range();
-        let is_whole = range.len() == self.schedule.bytes();
-        let result = if is_whole { self.vector.take() } else { self.vector.part(range) };
+        let result = match range.len() {
+            bytes if bytes == self.schedule.bytes() => self.vector.take(),
+            0 => Payload::EMPTY,
+            _ => self.vector.part(range),
+        };
         self.finish(ScheduleAction::Complete { result }, out);
     }
 

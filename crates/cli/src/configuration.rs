@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use control::{AccessPolicy, ClusterSecret};
+use control::{AccessPolicy, CREDENTIAL_VARIABLE, ClusterSecret, DEFAULT_CREDENTIAL_LIFETIME, JobCredential};
 use lab::text_file::read_text;
 use manager::message::Quota;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -79,6 +79,26 @@ pub(crate) fn secret(file: Option<&Path>) -> Result<Option<ClusterSecret>> {
         return secret.transpose();
     };
     ClusterSecret::from_file(path).with_context(|| format!("the secret in {}", path.display())).map(Some)
+}
+
+/// The variables of the cluster's secret. Ranks get a credential instead.
+pub(crate) const SECRET_VARIABLES: [&str; 2] = ["PLEACH_SECRET", "PLEACH_SECRET_FILE"];
+
+/// The variable with a new credential for a job, if this user knows the cluster's secret and has no credential. A secret that cannot be
+/// read is reported, and the job runs without aggregation nodes.
+pub(crate) fn job_credential() -> Option<(&'static str, String)> {
+    if variable(CREDENTIAL_VARIABLE).is_some() {
+        return None;
+    }
+    let secret = secret(secret_file(None, None).as_deref()).transpose()?;
+    let issued = secret.and_then(|secret| Ok(JobCredential::issue(&secret, DEFAULT_CREDENTIAL_LIFETIME)?));
+    match issued {
+        Ok(credential) => Some((CREDENTIAL_VARIABLE, credential.to_text())),
+        Err(error) => {
+            warn(&format!("the job gets no credential for the manager: {error:#}"));
+            None
+        }
+    }
 }
 
 /// Whether clients without the secret are accepted.

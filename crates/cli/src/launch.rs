@@ -17,6 +17,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use namespaces::NamespaceNetwork;
 
+use crate::configuration;
 use lab::local_fabric::child_process::StderrMode;
 use lab::local_fabric::rank_launcher::{self, RankLauncher};
 use lab::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, MAX_NODES, fault_file, hosts_for};
@@ -84,7 +85,7 @@ Examples:
   pleach launch -n 16 --hosts netns --nodes 5 -- ./program             and manager and nodes on their own hosts
 
 Sets PLEACH_RANK, PLEACH_SIZE, PLEACH_JOB, PLEACH_TOKEN; between hosts PLEACH_RENDEZVOUS and PLEACH_HOST; with --nodes
-PLEACH_MANAGER and PLEACH_SECRET; on loopback with --nodes or --ranks-per-host PLEACH_HOST and PLEACH_SHARED_MEMORY. Signals
+PLEACH_MANAGER and PLEACH_JOB_CREDENTIAL; on loopback with --nodes or --ranks-per-host PLEACH_HOST and PLEACH_SHARED_MEMORY. Signals
 are forwarded. When one process fails, the others have --grace seconds to end; then they are killed. When a node fails, the job
 continues without it.
 
@@ -132,7 +133,7 @@ pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
         }
         None => rank_launcher::RankHosts::Local,
     };
-    let variables = variables(arguments, fabric.as_ref(), faults.as_ref());
+    let variables = variables(arguments, fabric.as_ref(), faults.as_ref())?;
     let started = RankLauncher::new(&arguments.job, arguments.ranks, hosts)?.with(variables);
     let output = if arguments.prefix || std::io::stdout().is_terminal() {
         OutputMode::Prefixed
@@ -142,6 +143,9 @@ pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
     let mut supervisor = Supervisor::new("pleach launch", signals, Duration::from_secs_f64(arguments.grace));
     for rank in 0..arguments.ranks {
         let mut command = started.command(rank, &arguments.program);
+        for name in configuration::SECRET_VARIABLES {
+            command.env_remove(name);
+        }
         streams(&mut command, rank, output);
         let name = format!("rank {rank}");
         let started = supervisor.start(name, &rank.to_string(), &mut command);
@@ -160,12 +164,15 @@ fn variables(
     arguments: &LaunchArgs,
     fabric: Option<&LocalFabric>,
     faults: Option<&PathBuf>,
-) -> Vec<(&'static str, String)> {
-    let mut variables = fabric.map(LocalFabric::variables).unwrap_or_default();
+) -> Result<Vec<(&'static str, String)>> {
+    let mut variables = match fabric {
+        Some(fabric) => fabric.variables()?,
+        None => configuration::job_credential().into_iter().collect(),
+    };
     variables.extend(arguments.manager.clone().map(|manager| ("PLEACH_MANAGER", manager)));
     variables.extend(arguments.algorithm.map(|wanted| ("PLEACH_ALGORITHM", wanted.to_string())));
     variables.extend(faults.map(|plan| (fault_file::VARIABLE, plan.display().to_string())));
-    variables
+    Ok(variables)
 }
 
 /// What to do with the output of ranks.

@@ -1,6 +1,7 @@
 //! The `pleach` program: parses the command line and runs a command.
 
 mod configuration;
+mod credential;
 
 mod doctor;
 mod exec;
@@ -48,6 +49,8 @@ enum CliCommand {
     Manager(manager::ManagerArgs),
     /// Run an aggregation node on this machine.
     Node(node::NodeArgs),
+    /// Print a credential with which one job may use the manager, without the cluster's secret.
+    Credential(credential::CredentialArgs),
     /// Show jobs, groups, trees and nodes of a manager, operations per second and errors by cause.
     Top(top::TopArgs),
     /// Check this machine and the cluster, and explain why a job used aggregation or did not.
@@ -84,6 +87,7 @@ Examples:
   pleach launch -n 4 -- ./program
   pleach exec -- mpirun -n 4 ./program
   pleach manager                      and, on any machine: pleach node --manager HOST:4797
+  pleach credential --hours 24        for a job whose user must not know the cluster's secret
   pleach top                          status of the cluster
   pleach doctor                       check this machine
 
@@ -101,6 +105,7 @@ fn main() -> ExitCode {
         CliCommand::Pingpong(arguments) => pingpong::run(&arguments),
         CliCommand::Manager(arguments) => manager::run(arguments),
         CliCommand::Node(arguments) => node::run(arguments),
+        CliCommand::Credential(arguments) => credential::run(&arguments),
         CliCommand::Top(arguments) => top::run(&arguments),
         CliCommand::Doctor(arguments) => doctor::run(&arguments),
         CliCommand::DemoRank(arguments) => demo::rank::run(&arguments),

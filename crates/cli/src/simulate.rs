@@ -28,8 +28,13 @@ pub(crate) struct SimulateArgs {
     /// Overrides the number of operations of the scenario.
     #[arg(long)]
     operations: Option<u32>,
-    /// Sets a field, or runs all combinations of several values: link.rate=EDR,HDR fabric.children=[8,8],[16,16]
-    #[arg(long = "set", value_name = "FIELD=VALUE[,VALUE...]", value_parser = SweptField::parse)]
+    /// Sets a field, or runs all combinations of several values: link.rate=EDR,HDR fabric.children=\[8,8\],\[16,16\]
+    #[arg(
+        long = "set",
+        help = "Sets a field, or runs all combinations of several values: link.rate=EDR,HDR fabric.children=[8,8],[16,16]",
+        value_name = "FIELD=VALUE[,VALUE...]",
+        value_parser = SweptField::parse
+    )]
     set: Vec<SweptField>,
     /// Compares several scenario files in one table.
     #[arg(long)]

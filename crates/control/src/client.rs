@@ -13,9 +13,9 @@ use manager::status::ManagerStatus;
 use manager::{ControlError, GroupDescriptor, GroupRequest, JobId, JobTicket};
 use tracing::{debug, warn};
 
+use super::credential::ControlCredential;
 use super::disconnect::{Disconnect, DisconnectCause};
 use super::poll::poll_descriptors;
-use super::secret::ClusterSecret;
 use super::session::ControlSession;
 
 /// Why a call failed.
@@ -95,7 +95,7 @@ struct AttachedJob {
 /// A connection to the manager. If it breaks, the next call reconnects and re-attaches the job.
 pub struct ManagerClient {
     manager: SocketAddr,
-    secret: Option<ClusterSecret>,
+    credential: Option<ControlCredential>,
     timeout: Duration,
     session: Option<ControlSession>,
     job: Option<AttachedJob>,
@@ -107,14 +107,15 @@ impl ManagerClient {
     /// Connects to a manager; every call waits at most `timeout` for its reply.
     ///
     /// # Errors
-    /// If the manager cannot be reached or has another secret.
+    /// If the manager cannot be reached, has another secret, or refuses the credential.
     pub fn connect(
         manager: SocketAddr,
-        secret: Option<ClusterSecret>,
+        credential: Option<impl Into<ControlCredential>>,
         timeout: Duration,
     ) -> Result<Self, ClientError> {
         let (session, job, notifications) = (None, None, VecDeque::new());
-        let mut client = Self { manager, secret, timeout, session, job, next_request: 0, notifications };
+        let credential = credential.map(Into::into);
+        let mut client = Self { manager, credential, timeout, session, job, next_request: 0, notifications };
         client.ensure_connected()?;
         Ok(client)
     }
@@ -262,7 +263,7 @@ impl ManagerClient {
         if self.session.is_some() {
             return Ok(());
         }
-        let session = ControlSession::connect(self.manager, self.secret.clone())
+        let session = ControlSession::connect(self.manager, self.credential.clone())
             .map_err(|error| self.lost(error.to_string()))?;
         self.session = Some(session);
         let deadline = Instant::now() + self.timeout;

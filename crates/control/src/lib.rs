@@ -6,6 +6,7 @@
 //! wants them.
 
 mod client;
+mod credential;
 mod data_plane;
 mod disconnect;
 mod event_log;
@@ -19,6 +20,7 @@ mod server;
 mod session;
 
 pub use client::{ClientError, ManagerClient, ManagerNotification};
+pub use credential::{CREDENTIAL_VARIABLE, ControlCredential, DEFAULT_CREDENTIAL_LIFETIME, JobCredential};
 pub use data_plane::{DataPlane, SeatFailure};
 pub use listener::AccessPolicy;
 pub use manager_daemon::ManagerDaemon;

@@ -16,6 +16,7 @@ use super::metrics::{MetricsServer, pages};
 use super::poll::poll_descriptors;
 use super::secret::ClusterSecret;
 use super::server::ControlServer;
+use super::session::AcceptedPeers;
 use transport::Clock;
 
 /// Connections beyond this are closed at once.
@@ -49,7 +50,7 @@ impl ManagerDaemon {
     ) -> io::Result<Self> {
         Ok(Self {
             machine: Manager::new(settings, AuthKey(random_bytes()?)),
-            server: ControlServer::bind(at, secret, access, MAX_CONNECTIONS)?,
+            server: ControlServer::bind(at, secret, access, AcceptedPeers::ClusterAndJobs, MAX_CONNECTIONS)?,
             metrics: None,
             clock: Clock::new(),
             began: Instant::now(),
@@ -88,7 +89,7 @@ impl ManagerDaemon {
         self.server.accept();
         let mut messages: Vec<ToManager> = Vec::new();
         for peer in ready {
-            self.server.poll(peer, &mut messages);
+            let peer = self.server.poll(peer, &mut messages);
             for message in messages.drain(..) {
                 self.machine.handle_message(self.clock.now(), peer, message, AuthKey(random_bytes()?));
             }

@@ -16,13 +16,14 @@ use nix::poll::PollFd;
 use tracing::{info, warn};
 use units::Time;
 
+use super::credential::ControlCredential;
 use super::data_plane::DataPlane;
 use super::event_log::DisconnectLog;
 use super::listener::AccessPolicy;
 use super::metrics::{MetricsServer, pages};
 use super::secret::ClusterSecret;
 use super::server::ControlServer;
-use super::session::ControlSession;
+use super::session::{AcceptedPeers, ControlSession};
 use transport::Clock;
 
 /// Connections of other nodes at a time.
@@ -81,7 +82,8 @@ impl NodeControl {
             let what = format!("other nodes cannot connect to {control}: give --control an address of this host");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let server = ControlServer::bind(control, secret.clone(), access, MAX_NODE_CONNECTIONS)?;
+        let server =
+            ControlServer::bind(control, secret.clone(), access, AcceptedPeers::Cluster, MAX_NODE_CONNECTIONS)?;
         let now = Instant::now();
         Ok(Self {
             agent: NodeAgent::new(&descriptor.name, descriptor.capacity.seats),
@@ -205,7 +207,7 @@ impl NodeControl {
 
     fn poll_link(&mut self) {
         if self.link.session.is_none() && self.link.retry_at <= Instant::now() {
-            match ControlSession::connect(self.manager, self.secret.clone()) {
+            match ControlSession::connect(self.manager, self.secret.clone().map(ControlCredential::Cluster)) {
                 Ok(session) => {
                     self.link.session = Some(session);
                     self.link.last_received_at = Instant::now();
@@ -323,7 +325,7 @@ impl NodeControl {
 
     fn forward(&mut self, to: SocketAddr, command: &NodeCommand) {
         if !self.children.contains_key(&to)
-            && let Ok(session) = ControlSession::connect(to, self.secret.clone())
+            && let Ok(session) = ControlSession::connect(to, self.secret.clone().map(ControlCredential::Cluster))
         {
             self.children.insert(to, session);
         }

@@ -10,11 +10,13 @@ use std::path::Path;
 use bootstrap::auth::MacKey;
 use bootstrap::secure_channel::SECRET_KEY_BYTES;
 
+use super::credential::CredentialClaim;
+
 /// The shortest acceptable secret.
 const MIN_SECRET_BYTES: usize = 8;
 const MAX_SECRET_FILE_BYTES: u64 = 4096;
 
-/// The secret that manager, nodes and jobs of one cluster share.
+/// The secret that manager and nodes of one cluster share, and whoever starts jobs there.
 #[derive(Clone)]
 pub struct ClusterSecret(Vec<u8>);
 
@@ -64,6 +66,12 @@ impl ClusterSecret {
     /// The key that encrypts connections.
     pub(super) fn channel_key(&self) -> [u8; SECRET_KEY_BYTES] {
         MacKey::new(&self.0).mac(&[b"pleach control 2 channel"])
+    }
+
+    /// The key of a job's credential.
+    pub(super) fn job_key(&self, claim: CredentialClaim) -> [u8; SECRET_KEY_BYTES] {
+        let CredentialClaim { id, expires } = claim;
+        MacKey::new(&self.0).mac(&[b"pleach job credential", &id.0.to_le_bytes(), &expires.to_le_bytes()])
     }
 }
 

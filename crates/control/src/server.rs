@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use manager::PeerId;
+use manager::{ControlPeer, PeerId};
 use nix::poll::PollFd;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use super::disconnect::{Disconnect, DisconnectCause};
 use super::listener::{AcceptOutcome, AccessPolicy, ControlListener};
 use super::secret::ClusterSecret;
-use super::session::ControlSession;
+use super::session::{AcceptedPeers, ControlSession};
 
 /// Connections whose handshake is not done.
 const MAX_UNAUTHENTICATED: usize = 256;
@@ -27,6 +27,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 pub(super) struct ControlServer {
     listener: ControlListener,
     secret: Option<ClusterSecret>,
+    accepted: AcceptedPeers,
     max_connections: usize,
     sessions: BTreeMap<PeerId, ControlSession>,
     /// Connections whose handshake was not done at the last check, oldest first.
@@ -42,11 +43,13 @@ impl ControlServer {
         at: SocketAddr,
         secret: Option<ClusterSecret>,
         access: AccessPolicy,
+        accepted: AcceptedPeers,
         max_connections: usize,
     ) -> io::Result<Self> {
         Ok(Self {
             listener: ControlListener::bind(at, secret.as_ref(), access)?,
             secret,
+            accepted,
             max_connections,
             sessions: BTreeMap::new(),
             unauthenticated: VecDeque::new(),
@@ -85,6 +88,7 @@ impl ControlServer {
         self.paused_until = None;
         let (secret, sessions, unauthenticated) = (&self.secret, &mut self.sessions, &mut self.unauthenticated);
         let (next, disconnected, max) = (&mut self.next, &mut self.disconnected, self.max_connections);
+        let peers = self.accepted;
         let accepted = self.listener.accept(|stream| {
             let peer = PeerId(*next);
             *next += 1;
@@ -92,7 +96,7 @@ impl ControlServer {
                 return disconnected.push((peer, too_many_connections("the limit of connections is reached")));
             }
             // A connection that breaks before the hello is ignored.
-            if let Ok(session) = ControlSession::accept(stream, secret.clone()) {
+            if let Ok(session) = ControlSession::accept(stream, secret.clone(), peers) {
                 sessions.insert(peer, session);
                 unauthenticated.push_back(peer);
             }
@@ -129,12 +133,15 @@ impl ControlServer {
         ready.map(|((peer, _), _)| *peer).collect()
     }
 
-    /// Sends and receives without waiting; whole messages are appended.
-    pub(super) fn poll<T: DeserializeOwned>(&mut self, peer: PeerId, messages: &mut Vec<T>) {
-        let Some(session) = self.sessions.get_mut(&peer) else { return };
-        if let Err(disconnect) = session.poll(messages) {
-            self.disconnect(peer, disconnect);
+    /// Sends and receives without waiting; whole messages are appended. Returns who sent them, also if it has disconnected since.
+    pub(super) fn poll<T: DeserializeOwned>(&mut self, id: PeerId, messages: &mut Vec<T>) -> ControlPeer {
+        let Some(session) = self.sessions.get_mut(&id) else { return ControlPeer { id, credential: None } };
+        let result = session.poll(messages);
+        let credential = session.peer_credential();
+        if let Err(disconnect) = result {
+            self.disconnect(id, disconnect);
         }
+        ControlPeer { id, credential }
     }
 
     /// Sends a message, if the connection is still open.
@@ -184,7 +191,7 @@ mod tests {
     use std::net::TcpStream;
 
     fn connected(server: &mut ControlServer) -> TcpStream {
-        let hello = r#"{"hello":{"pleach":2,"secret":false}}"#;
+        let hello = r#"{"hello":{"pleach":3,"secret":false}}"#;
         let mut stream = TcpStream::connect(server.local()).expect("the server listens");
         stream.write_all(&(hello.len() as u32).to_le_bytes()).expect("written");
         stream.write_all(hello.as_bytes()).expect("written");
@@ -193,7 +200,9 @@ mod tests {
         while server.sessions.values().filter(|session| session.is_open()).count() == before {
             assert!(began.elapsed() < Duration::from_secs(5), "the handshake is not done");
             server.accept();
-            server.peers().into_iter().for_each(|peer| server.poll::<ToManager>(peer, &mut Vec::new()));
+            for peer in server.peers() {
+                server.poll::<ToManager>(peer, &mut Vec::new());
+            }
         }
         stream
     }
@@ -201,7 +210,8 @@ mod tests {
     #[test]
     fn an_idle_unregistered_connection_is_closed() {
         let at = "127.0.0.1:0".parse().expect("valid");
-        let mut server = ControlServer::bind(at, None, AccessPolicy::LoopbackOnly, 10).expect("a free port");
+        let mut server = ControlServer::bind(at, None, AccessPolicy::LoopbackOnly, AcceptedPeers::Cluster, 10)
+            .expect("a free port");
         let _streams = [connected(&mut server), connected(&mut server)];
         server.drop_idle(Instant::now() - Duration::from_secs(60), |_| false);
         assert_eq!(server.len(), 2, "they are not idle yet");
@@ -214,7 +224,8 @@ mod tests {
     #[test]
     fn connections_beyond_the_limit_are_closed() {
         let at = "127.0.0.1:0".parse().expect("valid");
-        let mut server = ControlServer::bind(at, None, AccessPolicy::LoopbackOnly, 1).expect("a free port");
+        let mut server = ControlServer::bind(at, None, AccessPolicy::LoopbackOnly, AcceptedPeers::Cluster, 1)
+            .expect("a free port");
         let _first = connected(&mut server);
         let _second = TcpStream::connect(server.local()).expect("the server listens");
         let began = Instant::now();

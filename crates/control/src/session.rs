@@ -9,13 +9,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use bootstrap::framing::{FramedStream, LENGTH_BYTES, ReadOutcome, encode_frame};
-use bootstrap::secure_channel::{self, ChannelHandshake};
+use bootstrap::secure_channel::{self, ChannelHandshake, SECRET_KEY_BYTES};
+use manager::CredentialId;
 use manager::limits::MAX_MESSAGE_BYTES;
 use nix::poll::PollFd;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::credential::{ControlCredential, CredentialClaim};
 use super::disconnect::{Disconnect, DisconnectCause};
 use super::secret::ClusterSecret;
 
@@ -36,9 +38,11 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The kernel detects a vanished host after 10 s and three probes, even if the connection is idle.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const CONTROL_PROTOCOL_VERSION: u32 = 2;
+const CONTROL_PROTOCOL_VERSION: u32 = 3;
 /// What the side that made the connection says about the other.
 const OTHER_SECRET: &str = "it has another one: set --secret-file or PLEACH_SECRET to the cluster's";
+const REFUSED_CREDENTIAL: &str =
+    "it refused the job's credential, which is of another cluster or has expired: start the job anew";
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,38 +50,65 @@ enum HandshakeMessage {
     Hello {
         pleach: u32,
         secret: bool,
+        /// What the initiator will prove instead of the secret.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        credential: Option<CredentialClaim>,
     },
     /// One half of the handshake that encrypts the connection.
-    Secure {
-        noise: Vec<u8>,
-    },
+    Secure { noise: Vec<u8> },
 }
 
 enum HandshakeState {
     /// The own hello is sent; the peer's has not come.
     AwaitingHello,
-    /// Both hellos are exchanged; the initiator's half of the handshake has not come.
-    AwaitingOffer,
+    /// Both hellos are exchanged; the initiator's half of the handshake, under this key, has not come.
+    AwaitingOffer([u8; SECRET_KEY_BYTES]),
     /// The own half is sent; the responder's has not come.
     AwaitingAnswer(ChannelHandshake),
     Open,
 }
 
 /// One side of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 enum ConnectionSide {
-    /// Made the connection.
-    Initiator,
-    /// Accepted the connection.
-    Responder,
+    /// Made the connection; what it has to prove that it may.
+    Initiator(Option<ControlCredential>),
+    /// Accepted the connection; the secret, and who may connect.
+    Responder(Option<ClusterSecret>, AcceptedPeers),
+}
+
+impl ConnectionSide {
+    fn has_secret(&self) -> bool {
+        match self {
+            Self::Initiator(credential) => credential.is_some(),
+            Self::Responder(secret, _) => secret.is_some(),
+        }
+    }
+
+    fn claim(&self) -> Option<CredentialClaim> {
+        match self {
+            Self::Initiator(Some(ControlCredential::Job(job))) => Some(job.claim()),
+            _ => None,
+        }
+    }
+}
+
+/// Who may connect to a listener.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AcceptedPeers {
+    /// Holders of the cluster's secret.
+    Cluster,
+    /// Holders of a job's credential as well.
+    ClusterAndJobs,
 }
 
 /// One side of a control connection.
 pub(super) struct ControlSession {
     stream: FramedStream,
     side: ConnectionSide,
-    secret: Option<ClusterSecret>,
     state: HandshakeState,
+    /// What the peer claims; it is proven when the connection is open.
+    peer_claim: Option<CredentialClaim>,
     /// Messages that were sent before the handshake was done.
     early: Vec<Vec<u8>>,
     /// When the handshake, or a partly received message, must be complete.
@@ -91,7 +122,7 @@ fn disconnect<T>(cause: DisconnectCause, why: &str) -> Result<T, Disconnect> {
 
 impl ControlSession {
     /// Starts to connect, without waiting.
-    pub(super) fn connect(to: SocketAddr, secret: Option<ClusterSecret>) -> io::Result<Self> {
+    pub(super) fn connect(to: SocketAddr, credential: Option<ControlCredential>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         match socket.connect(&to.into()) {
@@ -99,23 +130,24 @@ impl ControlSession {
             Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINPROGRESS as i32) => {}
             Err(error) => return Err(error),
         }
-        Self::new(socket.into(), ConnectionSide::Initiator, secret)
+        Self::new(socket.into(), ConnectionSide::Initiator(credential))
     }
 
     /// Takes over an accepted connection.
-    pub(super) fn accept(stream: TcpStream, secret: Option<ClusterSecret>) -> io::Result<Self> {
-        Self::new(stream, ConnectionSide::Responder, secret)
+    pub(super) fn accept(stream: TcpStream, secret: Option<ClusterSecret>, peers: AcceptedPeers) -> io::Result<Self> {
+        Self::new(stream, ConnectionSide::Responder(secret, peers))
     }
 
-    fn new(stream: TcpStream, side: ConnectionSide, secret: Option<ClusterSecret>) -> io::Result<Self> {
+    fn new(stream: TcpStream, side: ConnectionSide) -> io::Result<Self> {
         let stream = FramedStream::new(stream)?;
         stream.set_keepalive(KEEPALIVE_IDLE, KEEPALIVE_INTERVAL)?;
-        let hello = HandshakeMessage::Hello { pleach: CONTROL_PROTOCOL_VERSION, secret: secret.is_some() };
+        let (secret, credential) = (side.has_secret(), side.claim());
+        let hello = HandshakeMessage::Hello { pleach: CONTROL_PROTOCOL_VERSION, secret, credential };
         let mut session = Self {
             stream,
             side,
-            secret,
             state: HandshakeState::AwaitingHello,
+            peer_claim: None,
             early: Vec::new(),
             frame_deadline: Some(Instant::now() + MESSAGE_TIMEOUT),
             last_received_at: Instant::now(),
@@ -135,6 +167,11 @@ impl ControlSession {
 
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, HandshakeState::Open)
+    }
+
+    /// The job's credential that the peer has; none if it has the cluster's secret. Proven once a message has come.
+    pub(super) fn peer_credential(&self) -> Option<CredentialId> {
+        self.peer_claim.map(|claim| claim.id)
     }
 
     /// When the last whole message came.
@@ -178,7 +215,7 @@ impl ControlSession {
         }
         if is_closed {
             return match self.state {
-                HandshakeState::AwaitingAnswer(_) => disconnect(DisconnectCause::WrongSecret, OTHER_SECRET),
+                HandshakeState::AwaitingAnswer(_) => disconnect(DisconnectCause::WrongSecret, self.refusal()),
                 _ => disconnect(DisconnectCause::Closed, "the peer closed the connection"),
             };
         }
@@ -235,16 +272,24 @@ impl ControlSession {
             return disconnect(DisconnectCause::NotPleach, "the peer is not a Pleach program");
         };
         match (message, &self.state) {
-            (HandshakeMessage::Hello { pleach, secret }, HandshakeState::AwaitingHello) => {
-                self.handle_hello(pleach, secret)
+            (HandshakeMessage::Hello { pleach, secret, credential }, HandshakeState::AwaitingHello) => {
+                self.handle_hello(pleach, secret, credential)
             }
-            (HandshakeMessage::Secure { noise }, HandshakeState::AwaitingOffer) => self.handle_offer(&noise),
+            (HandshakeMessage::Secure { noise }, HandshakeState::AwaitingOffer(key)) => {
+                let key = *key;
+                self.handle_offer(&key, &noise)
+            }
             (HandshakeMessage::Secure { noise }, HandshakeState::AwaitingAnswer(_)) => self.handle_answer(&noise),
             _ => disconnect(DisconnectCause::NotPleach, "the peer sent a handshake message out of order"),
         }
     }
 
-    fn handle_hello(&mut self, version: u32, peer_has_secret: bool) -> Result<(), Disconnect> {
+    fn handle_hello(
+        &mut self,
+        version: u32,
+        peer_has_secret: bool,
+        claim: Option<CredentialClaim>,
+    ) -> Result<(), Disconnect> {
         if version != CONTROL_PROTOCOL_VERSION {
             let why = format!(
                 "the peer has version {version} of the control protocol, this process {CONTROL_PROTOCOL_VERSION}; run the \
@@ -252,39 +297,45 @@ impl ControlSession {
             );
             return Err(Disconnect::new(DisconnectCause::NotPleach, why));
         }
-        match (&self.secret, peer_has_secret) {
-            (None, false) => self.open(),
+        let wrong = |why| disconnect(DisconnectCause::WrongSecret, why);
+        match (&self.side, peer_has_secret) {
+            (ConnectionSide::Initiator(None) | ConnectionSide::Responder(None, _), false) => self.open(),
             // The responder answers last: an unauthenticated peer must not get anything for offline guessing.
-            (Some(_), true) if self.side == ConnectionSide::Responder => self.state = HandshakeState::AwaitingOffer,
-            (Some(secret), true) => {
-                let offer = secure_channel::begin(&secret.channel_key());
-                let (handshake, noise) = offer.map_err(|_| io::Error::other("no random numbers"))?;
+            (ConnectionSide::Responder(Some(secret), peers), true) => {
+                let key = key_of_peer(secret, *peers, claim)?;
+                (self.state, self.peer_claim) = (HandshakeState::AwaitingOffer(key), claim);
+            }
+            (ConnectionSide::Initiator(Some(credential)), true) => {
+                let key = match credential {
+                    ControlCredential::Cluster(secret) => secret.channel_key(),
+                    ControlCredential::Job(job) => job.channel_key(),
+                };
+                let (handshake, noise) =
+                    secure_channel::begin(&key).map_err(|_| io::Error::other("no random numbers"))?;
                 self.stream.queue(encode_frame(&[&to_json(&HandshakeMessage::Secure { noise })?]));
                 self.state = HandshakeState::AwaitingAnswer(handshake);
             }
-            (None, true) => {
-                let why = match self.side {
-                    ConnectionSide::Initiator => {
-                        "it requires the cluster's secret: set --secret-file or PLEACH_SECRET"
-                    }
-                    ConnectionSide::Responder => "the peer has a secret, and this process has none",
-                };
-                return disconnect(DisconnectCause::WrongSecret, why);
+            (ConnectionSide::Initiator(None), true) => {
+                return wrong("it requires the cluster's secret: set --secret-file or PLEACH_SECRET");
             }
-            (Some(_), false) => {
-                return disconnect(
-                    DisconnectCause::WrongSecret,
-                    "the peer has no secret, but this cluster requires one",
-                );
+            (ConnectionSide::Responder(None, _), true) => {
+                return wrong("the peer has a secret, and this process has none");
+            }
+            (ConnectionSide::Initiator(Some(_)) | ConnectionSide::Responder(Some(_), _), false) => {
+                return wrong("the peer has no secret, but this cluster requires one");
             }
         }
         Ok(())
     }
 
+    /// What the other side meant by refusing the handshake.
+    fn refusal(&self) -> &'static str {
+        if self.side.claim().is_some() { REFUSED_CREDENTIAL } else { OTHER_SECRET }
+    }
+
     /// The initiator's half of the handshake.
-    fn handle_offer(&mut self, noise: &[u8]) -> Result<(), Disconnect> {
-        let answer = self.secret.as_ref().map(|secret| secure_channel::answer(&secret.channel_key(), noise));
-        let Some(Ok((channel, noise))) = answer else {
+    fn handle_offer(&mut self, key: &[u8; SECRET_KEY_BYTES], noise: &[u8]) -> Result<(), Disconnect> {
+        let Ok((channel, noise)) = secure_channel::answer(key, noise) else {
             return disconnect(DisconnectCause::WrongSecret, "the peer has another secret");
         };
         self.stream.queue(encode_frame(&[&to_json(&HandshakeMessage::Secure { noise })?]));
@@ -304,7 +355,7 @@ impl ControlSession {
             return disconnect(DisconnectCause::NotPleach, "the peer sent a handshake message out of order");
         };
         let Ok(channel) = handshake.finish(noise) else {
-            return disconnect(DisconnectCause::WrongSecret, OTHER_SECRET);
+            return disconnect(DisconnectCause::WrongSecret, self.refusal());
         };
         self.stream.secure(channel)?;
         self.open();
@@ -317,6 +368,24 @@ impl ControlSession {
         for bytes in std::mem::take(&mut self.early) {
             self.queue_message(&bytes);
         }
+    }
+}
+
+/// The key under which a peer that claims this connects.
+fn key_of_peer(
+    secret: &ClusterSecret,
+    peers: AcceptedPeers,
+    claim: Option<CredentialClaim>,
+) -> Result<[u8; SECRET_KEY_BYTES], Disconnect> {
+    match claim {
+        None => Ok(secret.channel_key()),
+        Some(_) if peers == AcceptedPeers::Cluster => {
+            disconnect(DisconnectCause::WrongSecret, "the peer has a job's credential, which gives no access here")
+        }
+        Some(claim) if claim.has_expired() => {
+            disconnect(DisconnectCause::WrongSecret, "the peer's job credential has expired")
+        }
+        Some(claim) => Ok(secret.job_key(claim)),
     }
 }
 
@@ -337,6 +406,7 @@ fn to_json(message: &impl Serialize) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::credential::JobCredential;
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpListener;
@@ -364,14 +434,15 @@ mod tests {
 
     /// The two ends of a connection whose bytes pass a tap, and what it has seen.
     fn tapped(
-        secrets: [Option<ClusterSecret>; 2],
+        credential: Option<ControlCredential>,
+        secret: Option<ClusterSecret>,
     ) -> ([ControlSession; 2], std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
         let [server, tap] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("loopback"));
-        let [first, second] = secrets;
-        let one = ControlSession::connect(tap.local_addr().expect("bound"), first).expect("connects");
+        let one = ControlSession::connect(tap.local_addr().expect("bound"), credential).expect("connects");
         let (near, _) = tap.accept().expect("accepts");
         let far = TcpStream::connect(server.local_addr().expect("bound")).expect("connects");
-        let other = ControlSession::accept(server.accept().expect("accepts").0, second).expect("options");
+        let accepted = server.accept().expect("accepts").0;
+        let other = ControlSession::accept(accepted, secret, AcceptedPeers::ClusterAndJobs).expect("options");
         let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         for (mut from, mut to) in
             [(near.try_clone().expect("a descriptor"), far.try_clone().expect("a descriptor")), (far, near)]
@@ -393,10 +464,14 @@ mod tests {
 
     #[test]
     fn with_a_secret_an_eavesdropper_sees_no_message() {
-        for (secrets, is_in_clear) in
-            [([secret("correct horse"), secret("correct horse")], false), ([None, None], true)]
+        let ours = secret("correct horse");
+        let job = ours.as_ref().map(|secret| JobCredential::issue(secret, Duration::from_secs(60)));
+        let job = job.map(|issued| ControlCredential::Job(issued.expect("random numbers")));
+        let cluster = ours.clone().map(ControlCredential::Cluster);
+        for (credential, secret, is_in_clear) in
+            [(cluster, ours.clone(), false), (job, ours, false), (None, None, true)]
         {
-            let ([mut one, mut other], seen) = tapped(secrets);
+            let ([mut one, mut other], seen) = tapped(credential, secret);
             one.send(&"the key of a group").expect("queued");
             other.send(&"the ticket of a job").expect("queued");
             let results = exchange(&mut one, &mut other);
@@ -409,10 +484,10 @@ mod tests {
 
     #[test]
     fn two_secrets_do_not_open_a_connection() {
-        let ([mut one, mut other], _) = tapped([secret("correct horse"), secret("battery staple")]);
+        let ([mut one, mut other], _) = tapped(secret("correct horse").map(Into::into), secret("battery staple"));
         one.send(&"hello").expect("queued");
         assert_eq!(exchange_until_end(&mut one, &mut other), [DisconnectCause::WrongSecret; 2]);
-        let ([mut one, mut other], _) = tapped([None, secret("battery staple")]);
+        let ([mut one, mut other], _) = tapped(None, secret("battery staple"));
         assert!(exchange_until_end(&mut one, &mut other).contains(&DisconnectCause::WrongSecret));
     }
 

@@ -70,6 +70,8 @@ pub enum ControlError {
     },
     /// The manager does not know the job, or the ticket's key is wrong.
     WrongTicket,
+    /// The peer has a job's credential, which does not give this right.
+    NotPermitted,
     /// The job has no such group.
     UnknownGroup,
     /// The manager has no such job.
@@ -110,6 +112,7 @@ impl ControlError {
             Self::TooFewLeaders => "too few hosts",
             Self::NodeFailed { .. } => "node failed",
             Self::WrongTicket => "wrong ticket",
+            Self::NotPermitted => "not permitted",
             Self::UnknownGroup => "unknown group",
             Self::UnknownJob => "unknown job",
             Self::NameTaken { .. } => "name taken",
@@ -145,6 +148,9 @@ impl fmt::Display for ControlError {
             }
             Self::TooFewLeaders => f.write_str("a group needs at least two hosts to use the network"),
             Self::NodeFailed { node, why } => write!(f, "node {node} failed: {why}"),
+            Self::NotPermitted => f.write_str(
+                "a job's credential does not give this right: set --secret-file or PLEACH_SECRET to the cluster's secret",
+            ),
             Self::WrongTicket => f.write_str("the manager does not know this job, or the ticket's key is wrong"),
             Self::UnknownGroup => f.write_str("the job has no such group"),
             Self::UnknownJob => f.write_str("the manager has no such job"),

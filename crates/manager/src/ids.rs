@@ -12,6 +12,26 @@ use super::serde_ids;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PeerId(pub u64);
 
+/// The number of a job's credential (P-105). The driver has verified that the peer has its key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CredentialId(pub u64);
+
+impl fmt::Display for CredentialId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Who sends a message to the manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ControlPeer {
+    /// Its connection.
+    pub id: PeerId,
+    /// The job's credential by which it was let in; none if it knows the cluster's secret, or if there is none.
+    pub credential: Option<CredentialId>,
+}
+
 /// A job that the manager admitted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]

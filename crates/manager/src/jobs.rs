@@ -10,13 +10,13 @@ use super::machine::Manager;
 use super::message::{FromManager, GroupKey, Quota, RequestId};
 use super::records::{GroupRecord, GroupState, JobRecord, RemovalStrategy};
 use super::validate;
-use super::{AuthKey, JobId, JobTicket, PeerId};
+use super::{AuthKey, ControlPeer, JobId, JobTicket, PeerId};
 
 impl Manager {
     pub(super) fn open_job(
         &mut self,
         now: Time,
-        from: PeerId,
+        from: ControlPeer,
         request: RequestId,
         name: &str,
         quota: Option<Quota>,
@@ -37,7 +37,7 @@ impl Manager {
     fn admit(
         &mut self,
         now: Time,
-        from: PeerId,
+        from: ControlPeer,
         request: RequestId,
         ticket: JobTicket,
         name: &str,
@@ -45,12 +45,13 @@ impl Manager {
     ) {
         let quota = self.granted(quota);
         let mut record = JobRecord::new(ticket, name, quota);
-        record.peers.insert(from);
+        record.peers.insert(from.id);
+        record.credential = from.credential;
         record.history.note(now, JobEvent::Admitted);
         self.count("jobs admitted");
         self.log(ManagerEvent::JobOpened { job: ticket.job, name: record.history.name.clone() });
         self.jobs.insert(ticket.job, record);
-        self.send(from, FromManager::JobOpened { request, ticket, quota });
+        self.send(from.id, FromManager::JobOpened { request, ticket, quota });
     }
 
     fn granted(&self, requested: Option<Quota>) -> Quota {
@@ -67,7 +68,7 @@ impl Manager {
     pub(super) fn attach_job(
         &mut self,
         now: Time,
-        from: PeerId,
+        from: ControlPeer,
         request: RequestId,
         ticket: JobTicket,
         name: &str,
@@ -83,15 +84,17 @@ impl Manager {
         let granted = self.granted(Some(quota));
         let record = self.authenticate(ticket)?;
         record.quota = granted;
+        // A manager that restarted learned of the job from its nodes, which do not know the credential.
+        record.credential = record.credential.or(from.credential);
         record.rename(name);
         if record.detached_at.is_some() {
             record.history.note(now, JobEvent::Reattached);
         }
         let pending = std::mem::take(&mut record.pending_notifications);
-        self.attach_connection(from, ticket)?;
+        self.attach_connection(from.id, ticket)?;
         self.log(ManagerEvent::JobAttached { job: ticket.job });
-        self.send(from, FromManager::JobOpened { request, ticket, quota: granted });
-        pending.into_iter().for_each(|message| self.send(from, message));
+        self.send(from.id, FromManager::JobOpened { request, ticket, quota: granted });
+        pending.into_iter().for_each(|message| self.send(from.id, message));
         Ok(())
     }
 

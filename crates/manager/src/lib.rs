@@ -40,7 +40,7 @@ pub use group_spec::{
     SeatAddress, SeatChild, SeatSpec, reserved_bytes,
 };
 pub use host_pattern::HostPattern;
-pub use ids::{AggregationNodeId, AuthKey, JobId, JobTicket, PeerId};
+pub use ids::{AggregationNodeId, AuthKey, ControlPeer, CredentialId, JobId, JobTicket, PeerId};
 pub use machine::{Manager, ManagerSettings};
 pub use node_agent::{CommandSource, NodeAgent, NodeAgentAction};
 pub use topology_plan::{PlannedNode, TopologyPlan};

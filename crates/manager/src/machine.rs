@@ -15,7 +15,7 @@ use super::limits::*;
 use super::message::{FromManager, GroupKey, Quota, RequestId, ToManager};
 use super::records::{GroupRecord, JobRecord, NodeRecord};
 use super::topology_plan::TopologyPlan;
-use super::{AuthKey, JobId, JobTicket, PeerId};
+use super::{AuthKey, ControlPeer, CredentialId, JobId, JobTicket, PeerId};
 
 /// The operator's settings.
 #[derive(Clone, Debug)]
@@ -117,13 +117,17 @@ impl Manager {
     }
 
     /// Processes a message. `fresh` is a new random key, which may become the key of a job or a group.
-    pub fn handle_message(&mut self, now: Time, from: PeerId, message: ToManager, fresh: AuthKey) {
+    pub fn handle_message(&mut self, now: Time, peer: ControlPeer, message: ToManager, fresh: AuthKey) {
+        let from = peer.id;
+        if let Err(error) = self.check_rights(peer.credential, &message) {
+            return self.reject(from, message.request(), error);
+        }
         let (request, outcome) = match message {
             ToManager::OpenJob { request, name, quota } => {
-                (request, self.open_job(now, from, request, &name, quota, fresh))
+                (request, self.open_job(now, peer, request, &name, quota, fresh))
             }
             ToManager::AttachJob { request, ticket, name, quota } => {
-                (request, self.attach_job(now, from, request, ticket, &name, quota))
+                (request, self.attach_job(now, peer, request, ticket, &name, quota))
             }
             ToManager::OpenGroup { request, ticket, group } => {
                 (request, self.open_group(now, from, request, ticket, group, fresh))
@@ -150,9 +154,37 @@ impl Manager {
             ToManager::RevokeJob { request, job, why } => (request, self.revoke_job(now, from, request, job, &why)),
         };
         if let Err(error) = outcome {
-            self.count("requests refused");
-            self.log(ManagerEvent::RequestRejected { error: error.clone() });
-            self.send(from, FromManager::Rejected { request, error });
+            self.reject(from, request, error);
+        }
+    }
+
+    fn reject(&mut self, to: PeerId, request: RequestId, error: ControlError) {
+        self.count("requests refused");
+        self.log(ManagerEvent::RequestRejected { error: error.clone() });
+        self.send(to, FromManager::Rejected { request, error });
+    }
+
+    /// A peer with a job's credential may open jobs and use those that were opened under it (P-105), and nothing else.
+    fn check_rights(&self, credential: Option<CredentialId>, message: &ToManager) -> Result<(), ControlError> {
+        let Some(credential) = credential else { return Ok(()) };
+        match message {
+            ToManager::OpenJob { .. } => Ok(()),
+            ToManager::AttachJob { ticket, .. }
+            | ToManager::OpenGroup { ticket, .. }
+            | ToManager::CloseGroup { ticket, .. }
+            | ToManager::CloseJob { ticket, .. }
+            | ToManager::JobFailure { ticket, .. } => {
+                let owner = self.jobs.get(&ticket.job).and_then(|record| record.credential);
+                if owner.is_none_or(|owner| owner == credential) { Ok(()) } else { Err(ControlError::WrongTicket) }
+            }
+            ToManager::Register { .. }
+            | ToManager::HeldSeats { .. }
+            | ToManager::Heartbeat { .. }
+            | ToManager::NodeFailure { .. }
+            | ToManager::Reply(_)
+            | ToManager::Status { .. }
+            | ToManager::JobHistory { .. }
+            | ToManager::RevokeJob { .. } => Err(ControlError::NotPermitted),
         }
     }
 

@@ -199,6 +199,28 @@ pub enum ToManager {
     },
 }
 
+impl ToManager {
+    /// The number of the request; zero if none is expected to be answered.
+    pub(super) fn request(&self) -> RequestId {
+        match self {
+            Self::OpenJob { request, .. }
+            | Self::AttachJob { request, .. }
+            | Self::OpenGroup { request, .. }
+            | Self::CloseGroup { request, .. }
+            | Self::CloseJob { request, .. }
+            | Self::Register { request, .. }
+            | Self::Status { request }
+            | Self::JobHistory { request, .. }
+            | Self::RevokeJob { request, .. } => *request,
+            Self::JobFailure { .. }
+            | Self::HeldSeats { .. }
+            | Self::Heartbeat { .. }
+            | Self::NodeFailure { .. }
+            | Self::Reply(_) => RequestId(0),
+        }
+    }
+}
+
 /// A message from the manager.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,7 +10,7 @@ use super::job_history::JobHistoryLog;
 use super::limits::MAX_NAME_BYTES;
 use super::message::{Capacity, FromManager, GroupKey, NodeDescriptor, NodeReport, Quota, RequestId};
 use super::validate;
-use super::{AggregationNodeId, AuthKey, JobId, JobTicket, PeerId};
+use super::{AggregationNodeId, AuthKey, CredentialId, JobId, JobTicket, PeerId};
 
 /// What one group reserves at one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +82,8 @@ impl NodeRecord {
 pub(super) struct JobRecord {
     pub history: JobHistoryLog,
     pub key: AuthKey,
+    /// The credential under which it was opened or re-attached; holders of others cannot use it.
+    pub credential: Option<CredentialId>,
     pub quota: Quota,
     pub peers: BTreeSet<PeerId>,
     pub groups: BTreeSet<GroupKey>,
@@ -96,6 +98,7 @@ impl JobRecord {
         Self {
             history: JobHistoryLog::new(ticket.job, &truncate_name(name)),
             key: ticket.key,
+            credential: None,
             quota,
             peers: BTreeSet::new(),
             groups: BTreeSet::new(),

@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use control::{ClientError, ClusterSecret, ManagerClient};
+use control::{ClientError, ControlCredential, ManagerClient};
 use manager::message::GroupKey;
 use manager::{ControlError, DistributionSpec, FoldTree, GroupDescriptor, GroupLeader, GroupRequest};
 use protocol::collective::{
@@ -226,16 +226,16 @@ fn connect(
 ) -> Result<ManagerClient, ClientError> {
     let process = communicator.process();
     let unreachable = |why: String| ClientError::Lost { manager: SocketAddr::from(([0, 0, 0, 0], 0)), why };
-    let secret = ClusterSecret::from_environment().map_err(|error| unreachable(error.to_string()))?;
+    let credential = ControlCredential::from_environment().map_err(|error| unreachable(error.to_string()))?;
     if let Some(JobAdmission { manager, ticket, quota }) = admission {
-        let mut client = ManagerClient::connect(manager, secret, MANAGER_TIMEOUT)?;
+        let mut client = ManagerClient::connect(manager, credential, MANAGER_TIMEOUT)?;
         client.attach_job(ticket, &process.job, quota)?;
         return Ok(client);
     }
     let name = process.settings.manager.clone().unwrap_or_default();
     let resolved = name.to_socket_addrs().map_err(|error| unreachable(format!("{name}: {error}")))?.next();
     let manager = resolved.ok_or_else(|| unreachable(format!("PLEACH_MANAGER: {name} resolves to no address")))?;
-    let mut client = ManagerClient::connect(manager, secret, MANAGER_TIMEOUT)?;
+    let mut client = ManagerClient::connect(manager, credential, MANAGER_TIMEOUT)?;
     let (ticket, quota) = client.open_job(&process.job, None)?;
     *admitted = Some(JobAdmission { manager, ticket, quota });
     Ok(client)

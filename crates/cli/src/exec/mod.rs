@@ -19,6 +19,7 @@ use clap::{Args, ValueEnum};
 use exec_report::{ExecReport, NodeUsage};
 pub(crate) use exec_report::{MpiExplanation, MpiReport, binary};
 
+use crate::configuration;
 use crate::launch::seconds;
 use crate::launch::supervisor::{Supervisor, take_over_signals};
 use lab::local_fabric::child_process::{StderrMode, launch_rank_command};
@@ -162,8 +163,11 @@ impl JobEnvironmentArgs {
         });
         let fabric = fabric.transpose()?;
         let mut variables: Vec<EnvironmentVariable> = vec![("PLEACH_MPI_REPORT", folder.report().into_os_string())];
-        let of_fabric = fabric.as_ref().map(LocalFabric::variables).unwrap_or_default();
-        variables.extend(of_fabric.into_iter().map(|(name, value)| (name, value.into())));
+        let of_manager = match &fabric {
+            Some(fabric) => fabric.variables()?,
+            None => configuration::job_credential().into_iter().collect(),
+        };
+        variables.extend(of_manager.into_iter().map(|(name, value)| (name, value.into())));
         variables.extend(manager.map(|manager| ("PLEACH_MANAGER", manager.into())));
         variables.extend(plan.map(|plan| (fault_file::VARIABLE, plan.into_os_string())));
         let emulated = self.ranks_per_host.or((self.nodes.is_some() && self.listen.is_none()).then_some(1));
@@ -172,6 +176,9 @@ impl JobEnvironmentArgs {
         let (line, environment) = launcher.with(command, &library, &variables)?;
         let mut command = launch_rank_command(&lab::local_fabric::own_executable()?, None);
         command.args(line).envs(environment);
+        configuration::SECRET_VARIABLES.iter().for_each(|name| {
+            command.env_remove(name);
+        });
         Ok(PreparedJob { command, fabric, launcher })
     }
 }

@@ -146,13 +146,17 @@ fn wrong_commands_are_rejected() {
 }
 
 #[test]
-fn the_address_of_an_existing_manager_is_passed_on() {
-    let script = "echo $PLEACH_MANAGER $PLEACH_SECRET";
+fn the_address_of_an_existing_manager_is_passed_on_with_a_credential_instead_of_the_secret() {
+    let script = "echo $PLEACH_MANAGER $PLEACH_SECRET$PLEACH_SECRET_FILE $PLEACH_JOB_CREDENTIAL";
     let ended = launch(&["-n", "1", "--manager", "127.0.0.1:9", "--", "sh", "-c", script])
         .env("PLEACH_SECRET", "correct horse")
         .output()
         .expect("pleach starts");
-    assert_eq!(text(&ended.stdout), "127.0.0.1:9 correct horse\n");
+    // The ranks get a credential of their own and never see the secret.
+    let said = text(&ended.stdout);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    assert_eq!((words.len(), words[0]), (2, "127.0.0.1:9"), "{said}");
+    control::JobCredential::parse(words[1]).expect("a credential");
 }
 
 #[test]

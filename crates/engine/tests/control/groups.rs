@@ -45,7 +45,8 @@ fn a_node_that_rejects_its_seat_leaves_nothing_behind_and_is_named() {
     let _top = node(address, None, "top", &[], &seats[0]);
     let _left = node(address, None, "left", &["top"], &seats[1]);
     let _right = node(address, None, "right", &["top"], &seats[2]);
-    let mut client = ManagerClient::connect(address, None, TIMEOUT).expect("the manager runs");
+    let mut client =
+        ManagerClient::connect(address, None::<control::ControlCredential>, TIMEOUT).expect("the manager runs");
     until("all nodes are registered", || alive(&mut client) == 3);
     client.open_job("test", None).expect("admitted");
     let error = client.open_group(request(8)).expect_err("refused");

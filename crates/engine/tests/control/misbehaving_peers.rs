@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use control::{AccessPolicy, ClientError, ClusterSecret, ManagerClient, ManagerDaemon};
-use manager::ManagerSettings;
+use control::{
+    AccessPolicy, ClientError, ClusterSecret, ControlCredential, JobCredential, ManagerClient, ManagerDaemon,
+};
+use manager::{ControlError, ManagerSettings};
 
 use crate::cluster::*;
 
@@ -14,7 +16,9 @@ fn peers_without_the_secret_are_rejected() {
     let cluster = start_cluster(Some(secret()));
     let short = Duration::from_secs(2);
     let wrong = ClusterSecret::new("incorrect horse").expect("long enough");
-    let error = ManagerClient::connect(cluster.addresses.control, None, short).map(drop).expect_err("no secret");
+    let error = ManagerClient::connect(cluster.addresses.control, None::<ControlCredential>, short)
+        .map(drop)
+        .expect_err("no secret");
     assert!(error.to_string().contains("PLEACH_SECRET"), "{error}");
     let error = ManagerClient::connect(cluster.addresses.control, Some(wrong.clone()), short)
         .map(drop)
@@ -26,6 +30,47 @@ fn peers_without_the_secret_are_rejected() {
     // All three: the client without a secret, the client with a wrong one, and the node.
     until("they are counted", || counted(&mut client, "connections dropped: wrong secret") >= 3);
     assert_eq!(client.status().expect("answered").nodes.len(), 3);
+}
+
+/// Rule: P-105.
+#[test]
+fn a_job_with_its_credential_reaches_the_manager_alone_and_for_its_own_purposes() {
+    let cluster = start_cluster(Some(secret()));
+    let short = Duration::from_secs(2);
+    let lifetime = Duration::from_secs(3600);
+    let connect = |to: SocketAddr, credential: &JobCredential| {
+        ManagerClient::connect(to, Some(ControlCredential::Job(credential.clone())), short)
+    };
+    let credential = JobCredential::issue(&secret(), lifetime).expect("random numbers");
+    let mut job = connect(cluster.addresses.control, &credential).expect("of this cluster");
+    let (ticket, quota) = job.open_job("tenant", None).expect("admitted");
+    let error = job.status().expect_err("an operator's right");
+    assert!(matches!(error, ClientError::Rejected(ControlError::NotPermitted)), "{error}");
+    // Another tenant, also with a ticket that it has got hold of.
+    let other = JobCredential::issue(&secret(), lifetime).expect("random numbers");
+    let mut thief = connect(cluster.addresses.control, &other).expect("of this cluster");
+    assert!(matches!(
+        thief.attach_job(ticket, "thief", quota),
+        Err(ClientError::Rejected(ControlError::WrongTicket))
+    ));
+    // Another process of the same job.
+    let mut second = connect(cluster.addresses.control, &credential).expect("of this cluster");
+    second.attach_job(ticket, "tenant", quota).expect("the same job");
+    // Nodes obey the manager and other nodes only.
+    let error = connect(cluster.node_addresses[0].control, &credential).map(drop).expect_err("a node");
+    assert!(matches!(error, ClientError::WrongSecret { .. } | ClientError::Lost { .. }), "{error}");
+    let foreign = ClusterSecret::new("incorrect horse").expect("long enough");
+    for useless in [JobCredential::issue(&foreign, lifetime), JobCredential::issue(&secret(), Duration::ZERO)] {
+        let error = connect(cluster.addresses.control, &useless.expect("random numbers"));
+        let error = error.map(drop).expect_err("foreign or expired");
+        assert!(error.to_string().contains("credential"), "{error}");
+    }
+    // A credential whose end was moved.
+    let text = credential.to_text();
+    let mut words: Vec<&str> = text.split('-').collect();
+    words[2] = "99999999999";
+    let forged = JobCredential::parse(&words.join("-")).expect("well-formed");
+    assert!(connect(cluster.addresses.control, &forged).is_err());
 }
 
 /// Regression: the responder sent its proof to every peer after the hello, which allowed offline guessing of the secret.
@@ -63,7 +108,7 @@ fn frame(json: &str) -> Vec<u8> {
     [&(json.len() as u32).to_le_bytes(), json.as_bytes()].concat()
 }
 
-const HELLO: &str = r#"{"hello":{"pleach":2,"secret":false}}"#;
+const HELLO: &str = r#"{"hello":{"pleach":3,"secret":false}}"#;
 
 /// True if the peer closes the connection within the time.
 fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
@@ -92,7 +137,7 @@ fn malformed_input() -> Vec<(Vec<u8>, &'static str)> {
         (u32::MAX.to_le_bytes().to_vec(), NOT_PLEACH),
         (frame("not json"), NOT_PLEACH),
         (frame(r#"{"open_job":{"request":1,"name":"early","quota":null}}"#), NOT_PLEACH),
-        (frame(&HELLO.replace("\"pleach\":2", "\"pleach\":3")), NOT_PLEACH),
+        (frame(&HELLO.replace("\"pleach\":3", "\"pleach\":4")), NOT_PLEACH),
         (frame(r#"{"secure":{"noise":[1,2,3]}}"#), NOT_PLEACH),
         (frame(&"x".repeat(2_000)), NOT_PLEACH),
         ([frame(HELLO), frame(HELLO)].concat(), MALFORMED),

@@ -3,6 +3,7 @@
 //! Shared by the benchmarks: `trial_summary` (median and range), `byte_size`, `samples` and `rank_processes` (runs of several processes),
 //! `mpi_installation` and `baseline` (the MPI that Pleach is compared with), `steal_time`.
 
+mod bare_socket;
 mod baseline;
 mod byte_size;
 pub mod checksum;

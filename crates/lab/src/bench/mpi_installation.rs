@@ -144,7 +144,7 @@ impl MpiInstallation {
         let mut line = self.peer_command_line(&self.options(ranks, placement)?, ranks, &arguments);
         let mut environment = self.variables(placement);
         if let Some(library) = library {
-            let variables = library.nodes.map(LocalFabric::variables).unwrap_or_default();
+            let variables = library.nodes.map(LocalFabric::variables).transpose()?.unwrap_or_default();
             let mut variables: Vec<EnvironmentVariable> =
                 variables.into_iter().map(|(name, value)| (name, OsString::from(value))).collect();
             // What Pleach itself takes is of interest, unless the user asks for what `pleach exec` does by itself.

@@ -90,7 +90,7 @@ impl DemoPhase {
         let plan = LocalFabricSpec { nodes: NODES, site: FabricSite::Loopback, faults, stderr: StderrMode::Captured };
         let fabric = (self.route != DemoRoute::HostAlgorithms).then(|| LocalFabric::start(&plan));
         let fabric = fabric.transpose().context("could not start aggregation nodes")?;
-        let mut variables = fabric.as_ref().map(LocalFabric::variables).unwrap_or_default();
+        let mut variables = fabric.as_ref().map(LocalFabric::variables).transpose()?.unwrap_or_default();
         if fabric.is_some() {
             // The phase shows the nodes, also on machines where hosts alone are faster.
             variables.push(("PLEACH_ALGORITHM", "aggregation".to_owned()));

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use control::{ClusterSecret, ManagerClient};
+use control::{CREDENTIAL_VARIABLE, ClusterSecret, DEFAULT_CREDENTIAL_LIFETIME, JobCredential, ManagerClient};
 use manager::status::ManagerStatus;
 use namespaces::NamespaceNetwork;
 use nix::sys::signal::Signal;
@@ -114,9 +114,14 @@ impl LocalFabric {
         Ok(())
     }
 
-    /// The environment variables by which ranks find the manager.
-    pub fn variables(&self) -> Vec<(&'static str, String)> {
-        vec![("PLEACH_MANAGER", self.address.to_string()), ("PLEACH_SECRET", self.secret.clone())]
+    /// The environment variables by which ranks find the manager, with a credential for the job.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub fn variables(&self) -> Result<Vec<(&'static str, String)>> {
+        let secret = ClusterSecret::new(&self.secret).context("invalid random secret")?;
+        let credential = JobCredential::issue(&secret, DEFAULT_CREDENTIAL_LIFETIME)?;
+        Ok(vec![("PLEACH_MANAGER", self.address.to_string()), (CREDENTIAL_VARIABLE, credential.to_text())])
     }
 
     /// The status that the manager reports.

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use control::CREDENTIAL_VARIABLE;
 
 /// For a launcher to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -17,7 +18,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 pub type EnvironmentVariable = (&'static str, OsString);
 
 /// Variables of the user that are forwarded to ranks on all hosts.
-const FORWARDED_VARIABLES: [&str; 13] = [
+const FORWARDED_VARIABLES: [&str; 12] = [
     "PLEACH_MPI",
     "PLEACH_MPI_CHOICE",
     "PLEACH_MPI_MAX_BYTES",
@@ -26,8 +27,7 @@ const FORWARDED_VARIABLES: [&str; 13] = [
     "PLEACH_MPI_REPLAY_BYTES",
     "PLEACH_ALGORITHM",
     "PLEACH_MANAGER",
-    "PLEACH_SECRET",
-    "PLEACH_SECRET_FILE",
+    CREDENTIAL_VARIABLE,
     "PLEACH_RESULTS",
     "PLEACH_SHARED_MEMORY",
     "PLEACH_PATIENCE",
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn secrets_are_never_arguments() {
         let command: Vec<OsString> = ["mpirun", "-n", "2", "./program"].map(OsString::from).to_vec();
-        let variables = [("PLEACH_SECRET", OsString::from("hush"))];
+        let variables = [(CREDENTIAL_VARIABLE, OsString::from("hush"))];
         for launcher in [MpiLauncher::OpenMpi(String::new()), MpiLauncher::Hydra(String::new()), MpiLauncher::Other] {
             let (line, environment) = launcher.with(&command, Path::new("/lib/ours.so"), &variables).expect("a line");
             assert!(line.iter().all(|word| !word.to_string_lossy().contains("hush")), "{line:?}");

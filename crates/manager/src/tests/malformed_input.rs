@@ -45,6 +45,57 @@ fn a_wrong_ticket_has_no_effect() {
     assert!(cluster.seat("only", group).is_some());
 }
 
+/// Rule: P-105.
+#[test]
+fn a_credential_gives_the_rights_of_its_job_and_no_others() {
+    let mut cluster = one_node();
+    cluster.credentials = BTreeMap::from([(0, CredentialId(7)), (1, CredentialId(8)), (2, CredentialId(7))]);
+    let ticket = cluster.open_job(0, None);
+    let group = cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap().group_key();
+    // Even the right ticket, if another job has got hold of it.
+    let quota = Quota { groups: 1, operations: 1, bytes: 1 };
+    let attach = |request| ToManager::AttachJob { request, ticket, name: String::new(), quota };
+    assert!(is_rejected(&reply_to(&mut cluster, 1, attach)));
+    assert!(is_rejected(&reply_to(&mut cluster, 1, |request| ToManager::CloseGroup { request, ticket, group })));
+    assert!(is_rejected(&reply_to(&mut cluster, 1, |request| ToManager::CloseJob { request, ticket })));
+    let what = String::new();
+    assert!(is_rejected(&reply_to(&mut cluster, 1, |_| ToManager::JobFailure { ticket, group, what })));
+    assert!(cluster.seat("only", group).is_some());
+    let node = descriptor(1, "false", &[], &[], LARGE_CAPACITY);
+    for of_cluster in [
+        ToManager::Register { request: RequestId(1), node, version: String::new() },
+        ToManager::HeldSeats { seats: Vec::new() },
+        ToManager::Heartbeat { seats: Vec::new(), report: NodeReport::default() },
+        ToManager::NodeFailure { group, what: String::new() },
+        ToManager::Reply(NodeReply::Installed { group }),
+        ToManager::Status { request: RequestId(1) },
+        ToManager::JobHistory { request: RequestId(1), job: String::new() },
+        ToManager::RevokeJob { request: RequestId(1), job: ticket.job, why: String::new() },
+    ] {
+        let received = reply_to(&mut cluster, 0, |_| of_cluster.clone());
+        let is_refused = matches!(&received[..], [FromManager::Rejected { error: ControlError::NotPermitted, .. }]);
+        assert!(is_refused, "{of_cluster:?}: {received:?}");
+    }
+    // The job itself, by another connection.
+    assert!(matches!(&reply_to(&mut cluster, 2, attach)[..], [FromManager::JobOpened { .. }]));
+    assert!(!is_rejected(&reply_to(&mut cluster, 2, |request| ToManager::CloseJob { request, ticket })));
+}
+
+#[test]
+fn a_job_keeps_its_credential_when_the_manager_restarts() {
+    let mut cluster = one_node();
+    cluster.credentials = BTreeMap::from([(0, CredentialId(7)), (1, CredentialId(8))]);
+    let ticket = cluster.open_job(0, None);
+    cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap();
+    cluster.restart_manager();
+    cluster.deliver_all();
+    cluster.received.clear();
+    let quota = Quota { groups: 1, operations: 1, bytes: 1 };
+    let attach = |request| ToManager::AttachJob { request, ticket, name: String::new(), quota };
+    assert!(matches!(&reply_to(&mut cluster, 0, attach)[..], [FromManager::JobOpened { .. }]));
+    assert!(is_rejected(&reply_to(&mut cluster, 1, attach)));
+}
+
 #[test]
 fn only_registered_nodes_may_send_node_messages() {
     let mut cluster = one_node();

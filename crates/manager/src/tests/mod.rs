@@ -66,6 +66,8 @@ pub(super) struct SimulatedCluster {
     pub(super) nodes: Vec<SimulatedNode>,
     /// Messages that jobs received.
     pub(super) received: BTreeMap<usize, Vec<FromManager>>,
+    /// Credentials of jobs; those without one have the cluster's secret.
+    pub(super) credentials: BTreeMap<usize, CredentialId>,
     queues: BTreeMap<(ClusterEndpoint, ClusterEndpoint), VecDeque<ClusterMessage>>,
     peers: BTreeMap<PeerId, ClusterEndpoint>,
     pub(super) now: Time,
@@ -133,6 +135,7 @@ impl SimulatedCluster {
             settings,
             nodes: descriptors.into_iter().map(node).collect(),
             received: BTreeMap::new(),
+            credentials: BTreeMap::new(),
             queues: BTreeMap::new(),
             peers: BTreeMap::new(),
             now: Time::ZERO,
@@ -150,6 +153,13 @@ impl SimulatedCluster {
             ClusterEndpoint::Manager => PeerId(0),
             ClusterEndpoint::Node(index) => PeerId(1_000_000 * (1 + self.nodes[index].connection) + index as u64),
             ClusterEndpoint::Job(index) => PeerId(500_000 + index as u64),
+        }
+    }
+
+    fn credential_of(&self, end: ClusterEndpoint) -> Option<CredentialId> {
+        match end {
+            ClusterEndpoint::Job(index) => self.credentials.get(&index).copied(),
+            ClusterEndpoint::Manager | ClusterEndpoint::Node(_) => None,
         }
     }
 
@@ -259,7 +269,8 @@ impl SimulatedCluster {
         let fresh = self.random.key();
         match (to, message) {
             (ClusterEndpoint::Manager, ClusterMessage::Up(message)) => {
-                self.manager.handle_message(self.now, self.peer_of(from), message, fresh);
+                let peer = ControlPeer { id: self.peer_of(from), credential: self.credential_of(from) };
+                self.manager.handle_message(self.now, peer, message, fresh);
             }
             (ClusterEndpoint::Job(job), ClusterMessage::Down(message)) => {
                 self.received.entry(job).or_default().push(message)

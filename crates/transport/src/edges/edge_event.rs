@@ -70,7 +70,7 @@ pub struct TreeEdgeCounters {
 }
 
 /// Why a packet was dropped.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PacketDrop {
     Damaged,
     Malformed,

@@ -7,7 +7,7 @@ use protocol::datagram::MULTICAST_QP;
 use protocol::{BufferPool, Payload};
 use units::GroupId;
 use wire::aggregation::AggregationHeader;
-use wire::{Bth, Opcode, Packet, rocev2};
+use wire::{Bth, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::PacketDrop;
 use super::message_mac::{KeyedMacs, MAC_BYTES};
@@ -50,6 +50,38 @@ pub(super) fn read_multicast(
     Ok((message.header.group, message))
 }
 
+/// The headers of an acknowledgement, a NAK or a probe, if they are authentic and for the edge at which they arrived.
+pub(super) fn read_control(packet: &Packet<'_>, macs: &KeyedMacs) -> Result<PacketHeaders, PacketDrop> {
+    let bth = &packet.headers.bth;
+    if bth.opcode != Opcode::AuthenticatedControl {
+        return Err(PacketDrop::Forged);
+    }
+    let (bytes, found) = packet.payload.split_last_chunk::<MAC_BYTES>().ok_or(PacketDrop::Malformed)?;
+    let headers = PacketHeaders::parse(bytes).map_err(|_| PacketDrop::Malformed)?;
+    if bytes.len() != headers.size()
+        || (headers.bth.destination, headers.bth.migrated) != (bth.destination, bth.migrated)
+    {
+        return Err(PacketDrop::Malformed);
+    }
+    if macs.control(bytes) != *found {
+        return Err(PacketDrop::Forged);
+    }
+    Ok(headers)
+}
+
+/// Writes the headers of an acknowledgement, a NAK or a probe, and their MAC, into a cleared buffer; the headers of the packet that carries
+/// them.
+pub(super) fn write_control(bytes: &mut Vec<u8>, headers: &PacketHeaders, macs: &KeyedMacs) -> PacketHeaders {
+    bytes.clear();
+    bytes.resize(headers.size(), 0);
+    headers.emit(bytes);
+    let mac = macs.control(bytes);
+    bytes.extend_from_slice(&mac);
+    let mut outer = Bth::new(Opcode::AuthenticatedControl, headers.bth.destination, headers.bth.psn);
+    outer.migrated = headers.bth.migrated;
+    PacketHeaders::from(outer)
+}
+
 /// Writes a message and its MAC into a cleared buffer.
 pub(super) fn write_message(bytes: &mut Vec<u8>, message: &AggregationMessage, bth: &Bth, macs: &KeyedMacs) {
     bytes.clear();
@@ -60,4 +92,63 @@ pub(super) fn write_message(bytes: &mut Vec<u8>, message: &AggregationMessage, b
     let mac = macs.message(bth.destination, bth.psn, bytes, payload);
     bytes.extend_from_slice(payload);
     bytes.extend_from_slice(&mac);
+}
+
+#[cfg(test)]
+mod tests {
+    use manager::AuthKey;
+    use protocol::connection::{Frame, MigrationBit, control_frame, control_headers};
+    use units::{Psn, QpNumber};
+
+    use super::*;
+
+    type ControlFrame = Frame<AggregationMessage>;
+
+    fn written(frame: &ControlFrame, to: QpNumber, macs: &KeyedMacs) -> (PacketHeaders, Vec<u8>) {
+        let headers = control_headers(frame, to, MigrationBit::Migrated, 0).expect("a control frame");
+        let mut bytes = Vec::new();
+        (write_control(&mut bytes, &headers, macs), bytes)
+    }
+
+    fn frames() -> [ControlFrame; 5] {
+        let psn = Psn::new(7);
+        [
+            Frame::Ack { psn },
+            Frame::Nak { expected: psn },
+            Frame::SelectiveAck { expected: psn, arrived: 5 },
+            Frame::Probe { token: 9 },
+            Frame::ProbeReply { token: 9 },
+        ]
+    }
+
+    #[test]
+    fn authentic_control_frames_are_read_back_and_every_change_is_found() {
+        let (macs, others) = (KeyedMacs::new(AuthKey([1; 16])), KeyedMacs::new(AuthKey([2; 16])));
+        for frame in frames() {
+            let (headers, payload) = written(&frame, QpNumber(5), &macs);
+            let read = |payload: &[u8], macs: &KeyedMacs| read_control(&Packet::new(headers, payload), macs);
+            let inner = read(&payload, &macs).expect("authentic");
+            assert_eq!(control_frame::<AggregationMessage>(&inner), Some(frame));
+            assert_eq!(read(&payload, &others), Err(PacketDrop::Forged));
+            for bit in 0..payload.len() * 8 {
+                let mut changed = payload.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert!(read(&changed, &macs).is_err(), "{inner:?}, bit {bit}");
+            }
+            assert!((0..payload.len()).all(|length| read(&payload[..length], &macs).is_err()));
+        }
+    }
+
+    /// An acknowledgement that the receiver did not send makes the sender forget a message which never arrived.
+    #[test]
+    fn plain_acknowledgements_and_those_for_another_edge_are_rejected() {
+        let macs = KeyedMacs::new(AuthKey([1; 16]));
+        for frame in frames() {
+            let plain = control_headers(&frame, QpNumber(5), MigrationBit::Loaded, 0).expect("a control frame");
+            assert_eq!(read_control(&Packet::new(plain, &[]), &macs), Err(PacketDrop::Forged));
+            let (_, payload) = written(&frame, QpNumber(5), &macs);
+            let (elsewhere, _) = written(&frame, QpNumber(6), &macs);
+            assert!(read_control(&Packet::new(elsewhere, &payload), &macs).is_err());
+        }
+    }
 }

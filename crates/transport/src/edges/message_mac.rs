@@ -1,10 +1,10 @@
 //! Authentication: each group has a key, and every message and every packet of a transfer carries MACs that only holders of the key can
 //! compute.
 //!
-//! The MAC of a message covers the queue pair and packet number, the message's header and its payload; the MACs of a transfer cover its
-//! packets whole. They reject foreign, stale, forged and changed packets. Payloads go through a hash by a secret polynomial
+//! The MAC of a message covers the queue pair and packet number, the message's header and its payload; that of an acknowledgement, NAK or
+//! probe its headers; the MACs of a transfer cover its packets whole. They reject foreign, stale, forged and changed packets. Payloads go through a hash by a secret polynomial
 //! ([`SecretCrc64`]), which is fast and finds accidental damage as well, and its value through SipHash, together with the length.
-//! Nothing is encrypted. Acknowledgements and probes of tree edges have no MAC. Rule: P-104.
+//! Nothing is encrypted. Rule: P-104.
 
 use std::hash::Hasher as _;
 
@@ -55,6 +55,14 @@ impl KeyedMacs {
         hasher.write(header);
         hasher.write_u64(self.hash.value(payload));
         hasher.write_u64(payload.len() as u64);
+        hasher.finish().to_be_bytes()
+    }
+
+    /// The MAC of the headers of an acknowledgement, a NAK or a probe.
+    pub(super) fn control(&self, headers: &[u8]) -> MessageMac {
+        let mut hasher = SipHasher24::new_with_key(&self.key.0);
+        // Shorter than what the MAC of any message covers, so that neither is taken for the other.
+        hasher.write(headers);
         hasher.finish().to_be_bytes()
     }
 

@@ -24,7 +24,7 @@ use wire::transfer::{self, TransferHeader, TransferPacketKind};
 use wire::{Bth, IcrcCoverage, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
-use super::message_codec::{read_message, read_multicast, write_message};
+use super::message_codec::{read_control, read_message, read_multicast, write_control, write_message};
 use super::message_mac::KeyedMacs;
 use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
 use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferPackets, TransferSender, TransferSink};
@@ -234,9 +234,8 @@ impl TreeEdges {
                 PacketHeaders::from(bth)
             }
             control => {
-                self.scratch.clear();
                 let Some(headers) = control_headers(control, tree_edge.remote, outgoing.migration, 0) else { return };
-                headers
+                write_control(&mut self.scratch, &headers, &tree_edge.macs)
             }
         };
         self.counters.repeated += u64::from(outgoing.purpose == FramePurpose::Retransmission);
@@ -617,10 +616,10 @@ impl TreeEdges {
 
     fn read(&mut self, edge: QpNumber, packet: &Packet<'_>) -> Result<Frame<AggregationMessage>, PacketDrop> {
         let headers = &packet.headers;
-        if headers.bth.opcode != Opcode::SendOnly {
-            return control_frame(headers).ok_or(PacketDrop::Malformed);
-        }
         let macs = &*self.edges.get(&edge).ok_or(PacketDrop::Malformed)?.macs;
+        if headers.bth.opcode != Opcode::SendOnly {
+            return control_frame(&read_control(packet, macs)?).ok_or(PacketDrop::Malformed);
+        }
         let message = read_message(packet, |_| Some(macs), &mut self.pool)?;
         Ok(Frame::Data { psn: headers.bth.psn, wants_ack: headers.bth.acknowledge, message })
     }

@@ -66,7 +66,7 @@ impl Contender {
             }
         };
         let nodes = nodes.filter(|_| self != Self::HostsAlone);
-        let mut variables = nodes.as_ref().map_or_else(Vec::new, |nodes| nodes.variables());
+        let mut variables = nodes.as_ref().map(|nodes| nodes.variables()).transpose()?.unwrap_or_default();
         variables.extend(self.algorithm().map(|name| ("PLEACH_ALGORITHM", name.to_owned())));
         let job = RankLauncher::new("bench", ranks, hosts)?.without_settings().with(variables);
         let own = crate::local_fabric::own_executable()?;

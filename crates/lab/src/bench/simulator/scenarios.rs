@@ -19,7 +19,7 @@ const RUNS: usize = 5;
 
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
-        [$(($name, include_str!(concat!("../../../../../scenarios/", $name, ".toml")))),*]
+        [$(($name, include_str!(concat!("../../../scenarios/", $name, ".toml")))),*]
     };
 }
 

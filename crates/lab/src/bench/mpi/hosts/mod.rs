@@ -4,8 +4,13 @@
 //! aggregation nodes and with them, in turn; one run measures all operations and sizes. Each row compares an MPI with Pleach
 //! with the same MPI alone, and with the MPI that is fastest alone.
 //!
-//! Reading order: `plan.rs` says what is measured, `sweep.rs` runs it, `row.rs` computes the rows, `target.rs` has the bounds.
+//! A second table says how far that is from UDP sockets without a protocol.
+//!
+//! Reading order: `plan.rs` says what is measured, `sweep.rs` runs it, `row.rs` computes the rows, `target.rs` has the bounds;
+//! `limit.rs` moves the bytes over bare sockets, `limit_row.rs` compares.
 
+mod limit;
+mod limit_row;
 mod output;
 mod plan;
 mod row;
@@ -19,6 +24,7 @@ use serde::Serialize;
 
 use super::target_verdict::TargetVerdict;
 use crate::bench::mpi_installation::{MpiImplementation, MpiInstallation, NEVER_YIELDS};
+use limit_row::LimitRow;
 pub(super) use output::{closing, sections};
 pub(super) use plan::{HostsArgs, HostsPlan, PlanExtent};
 use row::HostsRow;
@@ -38,6 +44,7 @@ struct HostsTable {
     hosts: u32,
     mtu_bytes: u32,
     rows: Vec<HostsRow>,
+    limits: Vec<LimitRow>,
 }
 
 impl HostsReport {
@@ -68,9 +75,10 @@ pub(super) fn run(
     let mut report = HostsReport { ranks_per_host: plan.ranks_per_host, tables: Vec::new(), failures: Vec::new() };
     let mut sweep = sweep::Sweep::new(plan, &able, library);
     for (hosts, mtu_bytes) in plan.networks() {
-        let samples = sweep.run(hosts, mtu_bytes, &mut report.failures)?;
+        let (samples, limits) = sweep.run(hosts, mtu_bytes, &mut report.failures)?;
         let rows = row::rows(plan, hosts, &able, &samples);
-        report.tables.push(HostsTable { hosts, mtu_bytes, rows });
+        let limits = limit_row::rows(&plan.measures, &limits, &rows);
+        report.tables.push(HostsTable { hosts, mtu_bytes, rows, limits });
     }
     Ok(report)
 }

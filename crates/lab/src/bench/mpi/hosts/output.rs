@@ -1,5 +1,6 @@
 //! The tables as text and as sections of an HTML page.
 
+use super::limit_row::LimitRow;
 use super::row::HostsRow;
 use super::{HostsReport, HostsTable};
 use crate::bench::TrialSummary;
@@ -18,7 +19,39 @@ pub(in crate::bench::mpi) fn sections(report: &HostsReport) -> Vec<(String, Tabl
             pluralize(u64::from(report.ranks_per_host), "rank")
         )
     };
-    report.tables.iter().map(|table| (title(table), rows(table))).collect()
+    let limits = |table: &HostsTable| {
+        let (hosts, mtu) = (table.hosts, table.mtu_bytes);
+        (format!("Limit: UDP sockets without a protocol, {hosts} hosts, MTU {mtu}"), limit_rows(table))
+    };
+    report.tables.iter().flat_map(|table| [(title(table), rows(table)), limits(table)]).collect()
+}
+
+fn limit_rows(table: &HostsTable) -> TableRows {
+    let header = [
+        "operation",
+        "size",
+        "bytes alone, us",
+        "with packet headers, us",
+        "best MPI alone",
+        "of the headers'",
+        "best with Pleach",
+        "of the headers'",
+    ];
+    with_header(header, table.limits.iter().map(limit_cells))
+}
+
+fn limit_cells(row: &LimitRow) -> [String; 8] {
+    let headers = row.with_headers.median;
+    [
+        row.operation.name().to_owned(),
+        row.bytes.map_or_else(String::new, |bytes| bytes.to_string()),
+        row.bytes_only.to_string(),
+        row.with_headers.to_string(),
+        format!("{:.1}", row.best_alone_us),
+        format!("{:.2}", row.best_alone_us / headers),
+        format!("{:.1}", row.best_with_us),
+        format!("{:.2}", row.best_with_us / headers),
+    ]
 }
 
 fn rows(table: &HostsTable) -> TableRows {

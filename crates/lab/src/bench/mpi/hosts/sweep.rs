@@ -6,7 +6,9 @@ use std::path::Path;
 use anyhow::Result;
 use namespaces::NamespaceNetwork;
 
+use super::limit;
 use super::plan::HostsPlan;
+use crate::bench::bare_socket::DatagramLayout;
 use crate::bench::mpi_installation::{MpiInstallation, PreloadedLibrary};
 use crate::bench::samples::{BenchPlacement, BenchSample};
 use crate::local_fabric::child_process::StderrMode;
@@ -26,6 +28,8 @@ pub(super) enum HostsVariant {
 pub(super) type RoundSamples = Vec<Option<Vec<BenchSample>>>;
 /// Of each MPI, by its index, and each variant.
 pub(super) type SweepSamples = BTreeMap<(usize, HostsVariant), RoundSamples>;
+/// Microseconds of bare sockets for all measures, round by round.
+pub(super) type LimitSamples = BTreeMap<DatagramLayout, Vec<Vec<f64>>>;
 
 pub(super) struct Sweep<'a> {
     plan: &'a HostsPlan,
@@ -44,12 +48,17 @@ impl<'a> Sweep<'a> {
     }
 
     /// Measures all rounds on a network of so many hosts. A run that fails is reported, and its variant is not run again there.
-    pub(super) fn run(&mut self, hosts: u32, mtu_bytes: u32, failures: &mut Vec<String>) -> Result<SweepSamples> {
+    pub(super) fn run(
+        &mut self,
+        hosts: u32,
+        mtu_bytes: u32,
+        failures: &mut Vec<String>,
+    ) -> Result<(SweepSamples, LimitSamples)> {
         let most_nodes = self.plan.nodes.iter().copied().max().unwrap_or(0);
         let services = if most_nodes > 0 { local_fabric::hosts_for(most_nodes) } else { 0 };
         let network = NamespaceNetwork::with_mtu(hosts as usize + services, mtu_bytes)?;
         let runs = self.plan.networks().len() * self.plan.rounds as usize * self.mpis.len() * self.variants.len();
-        let mut samples = SweepSamples::new();
+        let (mut samples, mut limits) = (SweepSamples::new(), LimitSamples::new());
         for round in 0..self.plan.rounds {
             for (index, mpi) in self.mpis.iter().enumerate() {
                 for variant in &self.variants {
@@ -64,8 +73,14 @@ impl<'a> Sweep<'a> {
                     rounds.push(run.map_err(|error| failures.push(format!("{title}: {error:#}"))).ok());
                 }
             }
+            for layout in [DatagramLayout::BytesOnly, DatagramLayout::WithHeaders] {
+                match limit::run(&network, (hosts, mtu_bytes), &self.plan.measures, layout, self.plan.budget) {
+                    Ok(times) => limits.entry(layout).or_default().push(times),
+                    Err(error) => failures.push(format!("{hosts} hosts, MTU {mtu_bytes}, bare sockets: {error:#}")),
+                }
+            }
         }
-        Ok(samples)
+        Ok((samples, limits))
     }
 
     fn run_once(

@@ -63,6 +63,38 @@ pub fn answer(key: &[u8; SECRET_KEY_BYTES], message: &[u8]) -> Result<(SecureCha
     Ok((SecureChannel(Box::new(state.into_transport_mode()?)), answer))
 }
 
+/// Encrypts bytes for all who know the key, without a connection: a handshake message for each piece, with the piece as its payload.
+///
+/// # Errors
+/// The kernel has no random numbers.
+pub fn seal_bytes(key: &[u8; SECRET_KEY_BYTES], plain: &[u8]) -> Result<Vec<u8>, NotAuthentic> {
+    let mut sealed = Vec::new();
+    for piece in plain.chunks(MAX_RECORD_BYTES) {
+        let mut state = builder(key)?.build_initiator()?;
+        let mut message = vec![0; piece.len() + MAX_HANDSHAKE_MESSAGE_BYTES];
+        let length = state.write_message(piece, &mut message)?;
+        sealed.extend_from_slice(&(length as u16).to_le_bytes());
+        sealed.extend_from_slice(&message[..length]);
+    }
+    Ok(sealed)
+}
+
+/// What [`seal_bytes`] encrypted.
+///
+/// # Errors
+/// The bytes are not authentic.
+pub fn open_bytes(key: &[u8; SECRET_KEY_BYTES], mut sealed: &[u8]) -> Result<Vec<u8>, NotAuthentic> {
+    let mut plain = Vec::new();
+    while let Some((length, rest)) = sealed.split_first_chunk::<LENGTH_BYTES>() {
+        let (message, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length))).ok_or(NotAuthentic)?;
+        let mut piece = vec![0; message.len()];
+        let length = builder(key)?.build_responder()?.read_message(message, &mut piece)?;
+        plain.extend_from_slice(&piece[..length]);
+        sealed = rest;
+    }
+    if sealed.is_empty() { Ok(plain) } else { Err(NotAuthentic) }
+}
+
 impl ChannelHandshake {
     /// Takes the answer.
     ///
@@ -135,6 +167,26 @@ mod tests {
             }
             assert_eq!((plain, taken), (bytes.clone(), sealed.len()));
             std::mem::swap(&mut one, &mut other);
+        }
+    }
+
+    #[test]
+    fn bytes_are_sealed_for_those_who_know_the_key() {
+        for length in [0, 1, 100, MAX_RECORD_BYTES, MAX_RECORD_BYTES + 1, 100_000] {
+            let plain: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            let sealed = seal_bytes(&KEY, &plain).expect("random numbers");
+            assert_eq!(open_bytes(&KEY, &sealed), Ok(plain.clone()));
+            if length >= 100 {
+                assert!(!sealed.windows(16).any(|window| window == &plain[..16]), "nothing is in clear");
+                assert_ne!(sealed, seal_bytes(&KEY, &plain).expect("random numbers"), "never the same twice");
+                assert_eq!(open_bytes(&[8; SECRET_KEY_BYTES], &sealed), Err(NotAuthentic));
+                for at in [0, 1, 2, 40, sealed.len() - 1] {
+                    let mut changed = sealed.clone();
+                    changed[at] ^= 1;
+                    assert_eq!(open_bytes(&KEY, &changed), Err(NotAuthentic), "byte {at}");
+                }
+                assert_eq!(open_bytes(&KEY, &sealed[..sealed.len() - 1]), Err(NotAuthentic));
+            }
         }
     }
 

@@ -87,7 +87,10 @@ pub(crate) const SECRET_VARIABLES: [&str; 2] = ["PLEACH_SECRET", "PLEACH_SECRET_
 /// The variable with a new credential for a job, if this user knows the cluster's secret and has no credential. A secret that cannot be
 /// read is reported, and the job runs without aggregation nodes.
 pub(crate) fn job_credential() -> Option<(&'static str, String)> {
-    if variable(CREDENTIAL_VARIABLE).is_some() {
+    let given = variable(CREDENTIAL_VARIABLE).map(|text| JobCredential::parse(&text));
+    if let Some(Ok(credential)) = given
+        && !credential.has_expired()
+    {
         return None;
     }
     let secret = secret(secret_file(None, None).as_deref()).transpose()?;

@@ -26,10 +26,9 @@ pub(crate) struct CredentialArgs {
 const EXAMPLES: &str = "\
 Examples:
   export PLEACH_JOB_CREDENTIAL=$(pleach credential --secret-file /etc/pleach/secret)     and then: srun ./program
-  echo \"export PLEACH_JOB_CREDENTIAL=$(pleach credential --hours 24)\"                    in a task prolog of Slurm
 
-Whoever has the credential may open jobs with the manager and use those that were opened with it: no other jobs, no nodes, no status of
-the cluster. Ranks of `pleach exec` and `pleach launch` get a new one by themselves. The secret itself need only be readable where
+Issue one for each job, and give the same to all its processes. Whoever has it may open up to 16 jobs at a time with the manager and use
+those that were opened with it: no other jobs, no nodes, no status of the cluster. Ranks of `pleach exec` and `pleach launch` get a new one by themselves. The secret itself need only be readable where
 credentials are issued, and for managers and nodes.
 
 Exit status: 0, or 2 if there is no secret or it cannot be read.";

@@ -82,6 +82,11 @@ impl JobCredential {
         format!("{TEXT_VERSION}-{id}-{expires}-{}", to_hex(&self.key))
     }
 
+    /// True if it is not valid any more.
+    pub fn has_expired(&self) -> bool {
+        self.claim.has_expired()
+    }
+
     pub(super) fn claim(&self) -> CredentialClaim {
         self.claim
     }

@@ -56,6 +56,8 @@ enum HandshakeMessage {
     },
     /// One half of the handshake that encrypts the connection.
     Secure { noise: Vec<u8> },
+    /// The initiator's first encrypted message. Its half of the handshake may be a repeated recording; this cannot.
+    Ready,
 }
 
 enum HandshakeState {
@@ -65,6 +67,8 @@ enum HandshakeState {
     AwaitingOffer([u8; SECRET_KEY_BYTES]),
     /// The own half is sent; the responder's has not come.
     AwaitingAnswer(ChannelHandshake),
+    /// Both halves are exchanged; the initiator has not shown yet that it can encrypt.
+    AwaitingReady,
     Open,
 }
 
@@ -174,6 +178,11 @@ impl ControlSession {
         self.peer_claim.map(|claim| claim.id)
     }
 
+    /// True if the credential of the peer has expired since it connected.
+    fn has_expired(&self) -> bool {
+        self.peer_claim.is_some_and(CredentialClaim::has_expired)
+    }
+
     /// When the last whole message came.
     pub(super) fn last_received_at(&self) -> Instant {
         self.last_received_at
@@ -205,6 +214,9 @@ impl ControlSession {
 
     /// Sends and receives without waiting, and hands over whole messages.
     pub(super) fn poll<T: DeserializeOwned>(&mut self, messages: &mut Vec<T>) -> Result<(), Disconnect> {
+        if self.has_expired() {
+            return disconnect(DisconnectCause::WrongSecret, "the peer's job credential has expired");
+        }
         self.flush()?;
         let is_closed = self.receive()?;
         while let Some(frame) = self.next_frame()? {
@@ -280,6 +292,10 @@ impl ControlSession {
                 self.handle_offer(&key, &noise)
             }
             (HandshakeMessage::Secure { noise }, HandshakeState::AwaitingAnswer(_)) => self.handle_answer(&noise),
+            (HandshakeMessage::Ready, HandshakeState::AwaitingReady) => {
+                self.open();
+                Ok(())
+            }
             _ => disconnect(DisconnectCause::NotPleach, "the peer sent a handshake message out of order"),
         }
     }
@@ -344,7 +360,7 @@ impl ControlSession {
             return disconnect(DisconnectCause::NotReading, "the peer does not read the handshake");
         }
         self.stream.secure(channel)?;
-        self.open();
+        self.state = HandshakeState::AwaitingReady;
         Ok(())
     }
 
@@ -358,6 +374,7 @@ impl ControlSession {
             return disconnect(DisconnectCause::WrongSecret, self.refusal());
         };
         self.stream.secure(channel)?;
+        self.queue_message(&to_json(&HandshakeMessage::Ready)?);
         self.open();
         Ok(())
     }
@@ -489,6 +506,37 @@ mod tests {
         assert_eq!(exchange_until_end(&mut one, &mut other), [DisconnectCause::WrongSecret; 2]);
         let ([mut one, mut other], _) = tapped(None, secret("battery staple"));
         assert!(exchange_until_end(&mut one, &mut other).contains(&DisconnectCause::WrongSecret));
+    }
+
+    /// Regression: whoever repeated a recorded handshake occupied one of the connections that are for authenticated peers.
+    #[test]
+    fn a_repeated_recording_of_the_handshake_does_not_open_a_connection() {
+        let ours = ClusterSecret::new("correct horse").expect("long enough");
+        let server = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let mut attacker = TcpStream::connect(server.local_addr().expect("bound")).expect("connects");
+        let accepted = server.accept().expect("accepts").0;
+        let mut session =
+            ControlSession::accept(accepted, Some(ours.clone()), AcceptedPeers::Cluster).expect("options");
+        let hello = HandshakeMessage::Hello { pleach: CONTROL_PROTOCOL_VERSION, secret: true, credential: None };
+        // What an eavesdropper has recorded: it does not know the ephemeral key behind it.
+        let (_, noise) = secure_channel::begin(&ours.channel_key()).expect("random numbers");
+        for message in [hello, HandshakeMessage::Secure { noise }] {
+            attacker.write_all(&encode_frame(&[&to_json(&message).expect("short")])).expect("written");
+        }
+        let began = Instant::now();
+        while !matches!(session.state, HandshakeState::AwaitingReady) {
+            assert!(began.elapsed() < Duration::from_secs(10));
+            session.poll(&mut Vec::<String>::new()).expect("the recording is authentic");
+        }
+        assert!(!session.is_open() && session.deadline().is_some(), "it counts as unauthenticated, and not for long");
+        attacker.write_all(&encode_frame(&[&to_json(&HandshakeMessage::Ready).expect("short")])).expect("written");
+        let ended = loop {
+            assert!(began.elapsed() < Duration::from_secs(10));
+            if let Err(ended) = session.poll(&mut Vec::<String>::new()) {
+                break ended;
+            }
+        };
+        assert_eq!(ended.cause, DisconnectCause::BadMac);
     }
 
     fn exchange_until_end(one: &mut ControlSession, other: &mut ControlSession) -> [DisconnectCause; 2] {

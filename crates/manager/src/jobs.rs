@@ -22,15 +22,25 @@ impl Manager {
         quota: Option<Quota>,
         fresh: AuthKey,
     ) -> Result<(), ControlError> {
-        if self.jobs.len() >= MAX_JOBS {
-            return Err(ControlError::too_many("jobs", MAX_JOBS));
-        }
+        self.check_job_limits(from)?;
         while self.jobs.contains_key(&JobId(self.next_job)) {
             self.next_job = self.next_job.wrapping_add(1);
         }
         let ticket = JobTicket { job: JobId(self.next_job), key: fresh };
         self.next_job = self.next_job.wrapping_add(1);
         self.admit(now, from, request, ticket, name, quota);
+        Ok(())
+    }
+
+    /// A holder of one credential cannot keep all others out.
+    fn check_job_limits(&self, from: ControlPeer) -> Result<(), ControlError> {
+        if self.jobs.len() >= MAX_JOBS {
+            return Err(ControlError::too_many("jobs", MAX_JOBS));
+        }
+        let of_credential = self.jobs.values().filter(|record| record.credential == from.credential).count();
+        if from.credential.is_some() && of_credential >= MAX_JOBS_PER_CREDENTIAL {
+            return Err(ControlError::too_many("jobs of one credential", MAX_JOBS_PER_CREDENTIAL));
+        }
         Ok(())
     }
 
@@ -75,9 +85,7 @@ impl Manager {
         quota: Quota,
     ) -> Result<(), ControlError> {
         if !self.jobs.contains_key(&ticket.job) {
-            if self.jobs.len() >= MAX_JOBS {
-                return Err(ControlError::too_many("jobs", MAX_JOBS));
-            }
+            self.check_job_limits(from)?;
             self.admit(now, from, request, ticket, name, Some(quota));
             return Ok(());
         }
@@ -138,7 +146,7 @@ impl Manager {
         Ok(())
     }
 
-    fn remove_job(&mut self, now: Time, job: JobId, why: &str) {
+    pub(super) fn remove_job(&mut self, now: Time, job: JobId, why: &str) {
         let Some(record) = self.jobs.get(&job) else { return };
         for group in record.groups.clone() {
             match self.groups.get(&group).map(|record| &record.state) {

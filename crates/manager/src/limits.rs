@@ -6,6 +6,8 @@ pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 pub const MAX_NODES: usize = 1 << 10;
 /// Jobs at a time.
 pub const MAX_JOBS: usize = 1 << 10;
+/// Of these, jobs that were opened under one credential.
+pub const MAX_JOBS_PER_CREDENTIAL: usize = 16;
 /// Groups of all jobs at a time.
 pub const MAX_GROUPS: usize = 1 << 14;
 /// Leaders of one group.

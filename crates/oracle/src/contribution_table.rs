@@ -13,9 +13,10 @@ use crate::reduction::Reduction;
 use crate::reference::reference_of;
 use crate::reference_order::ReferenceOrder;
 
-/// The fewest and the most first elements of windows.
+/// The fewest and the most first elements of windows. There are at least twice as many as ranks: if every element began a window, the sum of
+/// all would be the same in every operation, and a stale result go unnoticed.
 const MIN_STARTS: u32 = 1 << 12;
-const MAX_STARTS: u32 = 1 << 16;
+const MAX_STARTS: u32 = 1 << 24;
 /// Ranks start so many elements apart, modulo a power of two: an odd number, so that no two ranks share a window.
 const RANK_STRIDE: u32 = 0x9e37_79b1;
 
@@ -38,7 +39,7 @@ impl ContributionTable {
     /// The operation is not defined for the element type.
     pub fn new(seed: u64, ranks: u32, operation: Reduction) -> Self {
         assert!(operation.is_defined(), "{operation} is not defined");
-        let starts = ranks.clamp(MIN_STARTS, MAX_STARTS).next_power_of_two();
+        let starts = ranks.saturating_mul(2).clamp(MIN_STARTS, MAX_STARTS).next_power_of_two();
         let bytes = table_numbers(seed, &operation, starts as usize + operation.count);
         let numbers = Column::decode(&operation, &bytes);
         Self { seed, operation, starts, bytes, numbers }

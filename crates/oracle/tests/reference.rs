@@ -286,3 +286,19 @@ fn a_lost_doubled_or_stale_window_shows_in_the_result() {
         }
     }
 }
+
+/// Regression: with as many ranks as windows, the windows of all operations together were the same, and so were the results.
+#[test]
+fn with_any_number_of_ranks_operations_have_different_results() {
+    for (name, ranks) in [("u64 sum", 4096), ("u32 xor", 4096), ("u8 max", 64), ("u64 sum", 65_536)] {
+        let table = ContributionTable::new(11, ranks, operation(name, 4));
+        let order = ReferenceOrder::flat(ranks);
+        assert_ne!(table.reference(OpId(1), &order), table.reference(OpId(2), &order), "{name}, {ranks} ranks");
+    }
+    let ranks = 1 << 17;
+    let table = ContributionTable::new(11, ranks, operation("u64 sum", 2));
+    let mut windows: Vec<&[u8]> = (0..ranks).map(|rank| table.contribution(Rank(rank), OpId(3))).collect();
+    windows.sort_unstable();
+    windows.dedup();
+    assert_eq!(windows.len(), ranks as usize, "no two ranks share a window");
+}

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bootstrap::auth::MacKey;
+use bootstrap::secure_channel::SECRET_KEY_BYTES;
 use bootstrap::{
     ApplicationActivity, JobEnvironment, JoinedJob, LocalEndpoint, ProgressOutcome, ProgressThread, RankTable,
     RendezvousTimeouts,
@@ -190,6 +192,11 @@ impl JobProcess {
         hasher.write_u32(context.0);
         hasher.write(what.as_bytes());
         hasher.finish()
+    }
+
+    /// A key for a purpose that only this job's processes can compute.
+    pub(crate) fn channel_key(&self, purpose: &[u8]) -> [u8; SECRET_KEY_BYTES] {
+        MacKey::new(&self.key.0).mac(&[b"pleach job ", purpose])
     }
 
     pub(crate) fn next_context(&self) -> u32 {

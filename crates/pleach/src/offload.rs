@@ -6,6 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use bootstrap::secure_channel::{open_bytes, seal_bytes};
 use control::{ClientError, ControlCredential, ManagerClient};
 use manager::message::GroupKey;
 use manager::{ControlError, DistributionSpec, FoldTree, GroupDescriptor, GroupLeader, GroupRequest};
@@ -24,6 +25,8 @@ use crate::method_trial;
 use crate::settings::ResultDeliveryMode;
 
 /// How long the manager may take to answer.
+/// What the key that encrypts the manager's reply is for.
+const REPLY_KEY: &[u8] = b"reply of the manager";
 const MANAGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Segments in flight: enough to cover a round trip at several gigabytes a second.
 const WINDOW: u32 = 64;
@@ -113,7 +116,7 @@ pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), Error
 /// The first rank asks the manager and broadcasts the reply; leaders join the tree if there is one.
 fn ask_for_all(communicator: &CommunicatorInner, distribution: DistributionSpec) -> Result<AggregationReply, Error> {
     let mut bytes = match communicator.rank() {
-        0 => serde_json::to_vec(&ask(communicator, distribution)).map_err(Error::internal)?,
+        0 => seal(communicator, &ask(communicator, distribution))?,
         _ => Vec::new(),
     };
     let broadcast = CollectiveOperation::Broadcast { root: Rank(0) };
@@ -121,6 +124,8 @@ fn ask_for_all(communicator: &CommunicatorInner, distribution: DistributionSpec)
     communicator.run(broadcast, &mut length)?;
     bytes.resize(usize::try_from(u64::from_le_bytes(length)).unwrap_or_default(), 0);
     communicator.run(broadcast, &mut bytes)?;
+    let key = communicator.process().channel_key(REPLY_KEY);
+    let bytes = open_bytes(&key, &bytes).map_err(|_| Error::internal("the manager's reply is not authentic"))?;
     let reply: AggregationReply = serde_json::from_slice(&bytes).map_err(Error::internal)?;
     let process = communicator.process();
     if let Some(admission) = &reply.admission {
@@ -138,6 +143,13 @@ fn ask_for_all(communicator: &CommunicatorInner, distribution: DistributionSpec)
         process.shared.watch_sockets().map_err(Error::internal)?;
     }
     Ok(reply)
+}
+
+/// The reply has the group's key and the job's ticket, and goes over sockets whose packets are not encrypted.
+fn seal(communicator: &CommunicatorInner, reply: &AggregationReply) -> Result<Vec<u8>, Error> {
+    let bytes = serde_json::to_vec(reply).map_err(Error::internal)?;
+    let key = communicator.process().channel_key(REPLY_KEY);
+    seal_bytes(&key, &bytes).map_err(|_| Error::internal("the kernel has no random numbers"))
 }
 
 /// Tests whether multicasts of the nodes reach all leaders: by some barriers through the tree, and then a minimum among the hosts.

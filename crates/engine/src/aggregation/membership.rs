@@ -13,8 +13,8 @@ use protocol::connection::path::{MigrationRole, PathPolicy};
 use units::{GroupId, OpId, QpNumber, Time};
 
 use super::{MULTICAST_RESULT_REQUEST_AFTER, RESULT_REQUEST_AFTER, edge_policy};
+use transport::edges::{EdgeEnd, TreeEdge, TreeEdgeEvent, TreeEdges};
 use transport::edges::{MulticastRole, MulticastSocket};
-use transport::edges::{TreeEdge, TreeEdgeEvent, TreeEdges};
 
 /// After so many requested results in a row, multicast is considered lost: packet loss does not explain that many (P-61).
 const MULTICAST_LOST_AFTER: u32 = 32;
@@ -77,7 +77,8 @@ impl Membership {
                 Paths::new(PathPolicy::default(), MigrationRole::Follower, routes.len(), now),
             );
         }
-        tree_edges.add_edge(parent.edge, TreeEdge { remote: parent.edge, routes, key: group.key });
+        tree_edges
+            .add_edge(parent.edge, TreeEdge { remote: parent.edge, routes, key: group.key, end: EdgeEnd::Child });
         if let Some(to) = group.distribution.address() {
             let _ = tree_edges.join_multicast(group.group, to, group.key, MulticastRole::Receiver);
         }

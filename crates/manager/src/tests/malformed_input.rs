@@ -96,6 +96,47 @@ fn a_job_keeps_its_credential_when_the_manager_restarts() {
     assert!(is_rejected(&reply_to(&mut cluster, 1, attach)));
 }
 
+/// Job numbers are consecutive, so whoever has one can guess others.
+#[test]
+fn a_job_that_takes_anothers_number_after_a_restart_loses_it_to_what_the_nodes_report() {
+    let mut cluster = one_node();
+    cluster.credentials = BTreeMap::from([(0, CredentialId(7)), (1, CredentialId(8))]);
+    let ticket = cluster.open_job(0, None);
+    let group = cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap().group_key();
+    cluster.manager = Manager::new(ManagerSettings::default(), AuthKey([9; 16]));
+    let quota = Quota { groups: 1, operations: 1, bytes: 1 };
+    let invented = JobTicket { job: ticket.job, key: AuthKey([1; 16]) };
+    let attach = |ticket| move |request| ToManager::AttachJob { request, ticket, name: String::new(), quota };
+    assert!(matches!(&reply_to(&mut cluster, 1, attach(invented))[..], [FromManager::JobOpened { .. }]));
+    cluster.register(0);
+    cluster.deliver_all();
+    assert!(cluster.seat("only", group).is_some(), "the working tree stays");
+    cluster.received.clear();
+    assert!(matches!(&reply_to(&mut cluster, 0, attach(ticket))[..], [FromManager::JobOpened { .. }]));
+    assert!(is_rejected(&reply_to(&mut cluster, 1, attach(invented))));
+}
+
+#[test]
+fn one_credential_cannot_take_all_jobs() {
+    let mut cluster = one_node();
+    cluster.credentials = BTreeMap::from([(0, CredentialId(7)), (1, CredentialId(8))]);
+    for _ in 0..limits::MAX_JOBS_PER_CREDENTIAL {
+        cluster.open_job(0, None);
+    }
+    let open = |request| ToManager::OpenJob { request, name: String::new(), quota: None };
+    cluster.received.clear();
+    assert!(is_rejected(&reply_to(&mut cluster, 0, open)));
+    assert!(!is_rejected(&reply_to(&mut cluster, 1, open)));
+    let number = JobId(77);
+    let attach = move |request| ToManager::AttachJob {
+        request,
+        ticket: JobTicket { job: number, key: AuthKey([1; 16]) },
+        name: String::new(),
+        quota: Quota { groups: 1, operations: 1, bytes: 1 },
+    };
+    assert!(is_rejected(&reply_to(&mut cluster, 0, attach)));
+}
+
 #[test]
 fn only_registered_nodes_may_send_node_messages() {
     let mut cluster = one_node();

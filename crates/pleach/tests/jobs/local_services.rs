@@ -90,7 +90,9 @@ impl LocalServices {
 
     fn wait_for(&self, nodes: usize) {
         let began = Instant::now();
-        let mut client = ManagerClient::connect(self.manager, None, Duration::from_secs(10)).expect("a manager");
+        let mut client =
+            ManagerClient::connect(self.manager, None::<control::ControlCredential>, Duration::from_secs(10))
+                .expect("a manager");
         while client.status().expect("an answer").nodes.len() < nodes {
             assert!(began.elapsed() < Duration::from_secs(60), "the nodes do not register");
             std::thread::sleep(Duration::from_millis(10));

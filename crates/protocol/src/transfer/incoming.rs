@@ -149,6 +149,11 @@ impl BulkReceiver {
         self.must_acknowledge || news > 0 && (news >= self.window / 2 || is_long && self.is_complete())
     }
 
+    /// The sender asked, and what it sent was not taken.
+    pub fn acknowledge_again(&mut self) {
+        self.must_acknowledge = true;
+    }
+
     /// The sender may send more than it knows.
     pub fn grant_more(&mut self) {
         self.must_acknowledge |= self.length > UNSOLICITED_BYTES;

@@ -16,6 +16,8 @@ const MIN_TIMEOUT: Span = Span::from_micros(5_000);
 const MAX_TIMEOUT: Span = Span::from_micros(500_000);
 /// Timeouts in a row without an answer after which the peer counts as lost: about twelve seconds.
 const MAX_TIMEOUTS: u32 = 30;
+/// How often the time between two probes doubles.
+const MAX_BACK_OFFS: u32 = 8;
 /// The least time between two repairs of one range.
 const MIN_REPAIR_TIME: Span = Span::from_micros(500);
 /// Ranges that wait for repair; the next acknowledgement names the others again.
@@ -145,8 +147,10 @@ impl BulkSender {
         pacing: &mut TransferPacing,
     ) {
         let TransferAcknowledgement { received, limit, missing, probe } = acknowledgement;
-        self.timeouts = 0;
         let received = (*received).min(self.sent).max(self.received);
+        let has_news = received > self.received || *limit > self.limit || !missing.is_empty() || *probe == self.probe;
+        // A receiver that lives and has no room yet is asked again, and not more and more often.
+        self.timeouts = if has_news { 0 } else { self.timeouts.min(MAX_BACK_OFFS) };
         let trip = self.timed.filter(|(end, _)| received >= *end).map(|(_, at)| now.since(at));
         if trip.is_some() {
             self.timed = None;
@@ -231,7 +235,7 @@ impl BulkSender {
 
     fn arm(&mut self, now: Time, pacing: &TransferPacing) {
         let timeout = pacing.timeout(if self.timeouts == 0 { MIN_FIRST_TIMEOUT } else { MIN_TIMEOUT });
-        let backed_off = Span::from_nanos(timeout.as_nanos() << self.timeouts.saturating_sub(1).min(8))
+        let backed_off = Span::from_nanos(timeout.as_nanos() << self.timeouts.saturating_sub(1).min(MAX_BACK_OFFS))
             .min(MAX_TIMEOUT.max(timeout));
         self.deadline = if self.received < self.sent { now + backed_off } else { Time::NEVER };
     }

@@ -10,13 +10,13 @@ use wire::aggregation::AggregationHeader;
 use wire::{Bth, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::PacketDrop;
-use super::message_mac::{KeyedMacs, MAC_BYTES};
+use super::message_mac::{EdgeDirection, KeyedMacs, MAC_BYTES};
 use super::multicast_group::MulticastGroups;
 
 /// The message of a packet, if its MAC fits the key of its group.
 pub(super) fn read_message<'k>(
     packet: &Packet<'_>,
-    macs: impl FnOnce(GroupId) -> Option<&'k KeyedMacs>,
+    (macs, direction): (impl FnOnce(GroupId) -> Option<&'k KeyedMacs>, EdgeDirection),
     pool: &mut BufferPool,
 ) -> Result<AggregationMessage, PacketDrop> {
     let (message, found) = packet.payload.split_last_chunk::<MAC_BYTES>().ok_or(PacketDrop::Malformed)?;
@@ -25,7 +25,7 @@ pub(super) fn read_message<'k>(
         AggregationHeader::parse_unverified(message).map_err(|_| PacketDrop::Malformed)?;
     let bth = &packet.headers.bth;
     let macs = macs(header.group).ok_or(PacketDrop::Foreign)?;
-    if macs.message(bth.destination, bth.psn, head, payload) != *found {
+    if macs.message(direction, bth, head, payload) != *found {
         return Err(PacketDrop::Forged);
     }
     // Requests and aborts have no payload and no checksum; an operand of no elements has a checksum.
@@ -46,12 +46,15 @@ pub(super) fn read_multicast(
     if bth.opcode != Opcode::DatagramSendOnly || bth.destination != MULTICAST_QP {
         return Err(PacketDrop::Malformed);
     }
-    let message = read_message(&packet, |group| multicast_groups.macs(group, at), pool)?;
+    let message = read_message(&packet, (|group| multicast_groups.macs(group, at), EdgeDirection::MULTICAST), pool)?;
     Ok((message.header.group, message))
 }
 
 /// The headers of an acknowledgement, a NAK or a probe, if they are authentic and for the edge at which they arrived.
-pub(super) fn read_control(packet: &Packet<'_>, macs: &KeyedMacs) -> Result<PacketHeaders, PacketDrop> {
+pub(super) fn read_control(
+    packet: &Packet<'_>,
+    (macs, direction): (&KeyedMacs, EdgeDirection),
+) -> Result<PacketHeaders, PacketDrop> {
     let bth = &packet.headers.bth;
     if bth.opcode != Opcode::AuthenticatedControl {
         return Err(PacketDrop::Forged);
@@ -63,7 +66,7 @@ pub(super) fn read_control(packet: &Packet<'_>, macs: &KeyedMacs) -> Result<Pack
     {
         return Err(PacketDrop::Malformed);
     }
-    if macs.control(bytes) != *found {
+    if macs.control(direction, bytes) != *found {
         return Err(PacketDrop::Forged);
     }
     Ok(headers)
@@ -71,11 +74,15 @@ pub(super) fn read_control(packet: &Packet<'_>, macs: &KeyedMacs) -> Result<Pack
 
 /// Writes the headers of an acknowledgement, a NAK or a probe, and their MAC, into a cleared buffer; the headers of the packet that carries
 /// them.
-pub(super) fn write_control(bytes: &mut Vec<u8>, headers: &PacketHeaders, macs: &KeyedMacs) -> PacketHeaders {
+pub(super) fn write_control(
+    bytes: &mut Vec<u8>,
+    headers: &PacketHeaders,
+    (macs, direction): (&KeyedMacs, EdgeDirection),
+) -> PacketHeaders {
     bytes.clear();
     bytes.resize(headers.size(), 0);
     headers.emit(bytes);
-    let mac = macs.control(bytes);
+    let mac = macs.control(direction, bytes);
     bytes.extend_from_slice(&mac);
     let mut outer = Bth::new(Opcode::AuthenticatedControl, headers.bth.destination, headers.bth.psn);
     outer.migrated = headers.bth.migrated;
@@ -83,13 +90,18 @@ pub(super) fn write_control(bytes: &mut Vec<u8>, headers: &PacketHeaders, macs: 
 }
 
 /// Writes a message and its MAC into a cleared buffer.
-pub(super) fn write_message(bytes: &mut Vec<u8>, message: &AggregationMessage, bth: &Bth, macs: &KeyedMacs) {
+pub(super) fn write_message(
+    bytes: &mut Vec<u8>,
+    message: &AggregationMessage,
+    bth: &Bth,
+    (macs, direction): (&KeyedMacs, EdgeDirection),
+) {
     bytes.clear();
     bytes.resize(AggregationHeader::SIZE, 0);
     // The checksum was computed together with the payload, in the memory of its producer: it reveals any change since then.
     message.header.emit_with_checksum(message.checksum, bytes);
     let payload = message.payload.bytes().unwrap_or_default();
-    let mac = macs.message(bth.destination, bth.psn, bytes, payload);
+    let mac = macs.message(direction, bth, bytes, payload);
     bytes.extend_from_slice(payload);
     bytes.extend_from_slice(&mac);
 }
@@ -100,6 +112,7 @@ mod tests {
     use protocol::connection::{Frame, MigrationBit, control_frame, control_headers};
     use units::{Psn, QpNumber};
 
+    use super::super::message_mac::EdgeEnd;
     use super::*;
 
     type ControlFrame = Frame<AggregationMessage>;
@@ -107,7 +120,12 @@ mod tests {
     fn written(frame: &ControlFrame, to: QpNumber, macs: &KeyedMacs) -> (PacketHeaders, Vec<u8>) {
         let headers = control_headers(frame, to, MigrationBit::Migrated, 0).expect("a control frame");
         let mut bytes = Vec::new();
-        (write_control(&mut bytes, &headers, macs), bytes)
+        let direction = EdgeDirection::outgoing(to, to, EdgeEnd::Child);
+        (write_control(&mut bytes, &headers, (macs, direction)), bytes)
+    }
+
+    fn at(end: EdgeEnd) -> EdgeDirection {
+        EdgeDirection::incoming(QpNumber(5), QpNumber(5), end)
     }
 
     fn frames() -> [ControlFrame; 5] {
@@ -126,10 +144,15 @@ mod tests {
         let (macs, others) = (KeyedMacs::new(AuthKey([1; 16])), KeyedMacs::new(AuthKey([2; 16])));
         for frame in frames() {
             let (headers, payload) = written(&frame, QpNumber(5), &macs);
-            let read = |payload: &[u8], macs: &KeyedMacs| read_control(&Packet::new(headers, payload), macs);
+            let read = |payload: &[u8], macs: &KeyedMacs| {
+                read_control(&Packet::new(headers, payload), (macs, at(EdgeEnd::Parent)))
+            };
             let inner = read(&payload, &macs).expect("authentic");
             assert_eq!(control_frame::<AggregationMessage>(&inner), Some(frame));
             assert_eq!(read(&payload, &others), Err(PacketDrop::Forged));
+            // Its own frame, sent back.
+            let reflected = read_control(&Packet::new(headers, &payload), (&macs, at(EdgeEnd::Child)));
+            assert_eq!(reflected, Err(PacketDrop::Forged));
             for bit in 0..payload.len() * 8 {
                 let mut changed = payload.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);
@@ -145,10 +168,10 @@ mod tests {
         let macs = KeyedMacs::new(AuthKey([1; 16]));
         for frame in frames() {
             let plain = control_headers(&frame, QpNumber(5), MigrationBit::Loaded, 0).expect("a control frame");
-            assert_eq!(read_control(&Packet::new(plain, &[]), &macs), Err(PacketDrop::Forged));
+            assert_eq!(read_control(&Packet::new(plain, &[]), (&macs, at(EdgeEnd::Parent))), Err(PacketDrop::Forged));
             let (_, payload) = written(&frame, QpNumber(5), &macs);
             let (elsewhere, _) = written(&frame, QpNumber(6), &macs);
-            assert!(read_control(&Packet::new(elsewhere, &payload), &macs).is_err());
+            assert!(read_control(&Packet::new(elsewhere, &payload), (&macs, at(EdgeEnd::Parent))).is_err());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Authentication: each group has a key, and every message and every packet of a transfer carries MACs that only holders of the key can
 //! compute.
 //!
-//! The MAC of a message covers the queue pair and packet number, the message's header and its payload; that of an acknowledgement, NAK or
+//! The MAC of a message covers the edge and its direction, the packet number, the message's header and its payload; that of an acknowledgement, NAK or
 //! probe its headers; the MACs of a transfer cover its packets whole. They reject foreign, stale, forged and changed packets. Payloads go through a hash by a secret polynomial
 //! ([`SecretCrc64`]), which is fast and finds accidental damage as well, and its value through SipHash, together with the length.
 //! Nothing is encrypted. Rule: P-104.
@@ -11,13 +11,55 @@ use std::hash::Hasher as _;
 use checksum::SecretCrc64;
 use manager::AuthKey;
 use siphasher::sip::{SipHasher13, SipHasher24};
-use units::{Psn, QpNumber};
+use units::QpNumber;
+use wire::Bth;
 use wire::transfer::HEADER_BYTES;
 
 /// The MAC of a message.
 pub(super) type MessageMac = [u8; MAC_BYTES];
 /// Its length.
 pub(super) const MAC_BYTES: usize = 8;
+
+/// Which end of an edge this process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EdgeEnd {
+    /// The lower end of an edge of a tree.
+    Child,
+    /// The upper end of an edge of a tree.
+    Parent,
+    /// An end of an edge between two leaders, whose numbers at both ends differ.
+    Peer,
+}
+
+impl EdgeEnd {
+    fn other(self) -> Self {
+        match self {
+            Self::Child => Self::Parent,
+            Self::Parent => Self::Child,
+            Self::Peer => Self::Peer,
+        }
+    }
+}
+
+/// From which end of which edge a packet comes. All edges of a group share a key; with the direction in every MAC, a packet is of no use at
+/// another receiver, nor back at its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct EdgeDirection(u64);
+
+impl EdgeDirection {
+    /// Of multicasts, which go to all.
+    pub(super) const MULTICAST: Self = Self(u64::MAX);
+
+    /// Of what this process sends over its edge `number`, which has the number `remote` at the other end.
+    pub(super) fn outgoing(number: QpNumber, remote: QpNumber, end: EdgeEnd) -> Self {
+        Self(u64::from(number.0) | u64::from(remote.0) << 24 | (end as u64) << 48)
+    }
+
+    /// Of what arrives there.
+    pub(super) fn incoming(number: QpNumber, remote: QpNumber, end: EdgeEnd) -> Self {
+        Self::outgoing(remote, number, end.other())
+    }
+}
 
 /// What computes MACs under one key.
 #[derive(Debug)]
@@ -48,10 +90,12 @@ impl KeyedMacs {
         &self.key
     }
 
-    /// The MAC of a message to a queue pair under a packet number.
-    pub(super) fn message(&self, to: QpNumber, psn: Psn, header: &[u8], payload: &[u8]) -> MessageMac {
+    /// The MAC of a message in a packet with this base header.
+    pub(super) fn message(&self, direction: EdgeDirection, bth: &Bth, header: &[u8], payload: &[u8]) -> MessageMac {
         let mut hasher = SipHasher24::new_with_key(&self.key.0);
-        hasher.write_u64(u64::from(to.0) << 32 | u64::from(psn.get()));
+        hasher.write_u64(direction.0);
+        let bits = u64::from(bth.acknowledge) << 32 | u64::from(bth.migrated) << 33;
+        hasher.write_u64(bits | u64::from(bth.psn.get()));
         hasher.write(header);
         hasher.write_u64(self.hash.value(payload));
         hasher.write_u64(payload.len() as u64);
@@ -59,8 +103,9 @@ impl KeyedMacs {
     }
 
     /// The MAC of the headers of an acknowledgement, a NAK or a probe.
-    pub(super) fn control(&self, headers: &[u8]) -> MessageMac {
+    pub(super) fn control(&self, direction: EdgeDirection, headers: &[u8]) -> MessageMac {
         let mut hasher = SipHasher24::new_with_key(&self.key.0);
+        hasher.write_u64(direction.0);
         // Shorter than what the MAC of any message covers, so that neither is taken for the other.
         hasher.write(headers);
         hasher.finish().to_be_bytes()
@@ -98,8 +143,9 @@ pub(super) struct TransferMac {
 
 impl TransferMac {
     /// For packets whose headers have these bytes in common.
-    pub(super) fn new(macs: &KeyedMacs, constant: &[u8]) -> Self {
+    pub(super) fn new(macs: &KeyedMacs, direction: EdgeDirection, constant: &[u8]) -> Self {
         let mut common = SipHasher13::new_with_key(&macs.key.0);
+        common.write_u64(direction.0);
         common.write(constant);
         // A whole number of words, so that the rest is hashed word by word.
         common.write(&[0; 8][constant.len() % 8..]);
@@ -120,6 +166,8 @@ impl TransferMac {
 
 #[cfg(test)]
 mod tests {
+    use units::Psn;
+    use wire::Opcode;
     use wire::transfer::{AUTHENTICATED_BYTES, CONSTANT_BYTES};
 
     use super::*;
@@ -128,30 +176,58 @@ mod tests {
         KeyedMacs::new(AuthKey([key; 16]))
     }
 
+    fn up(number: u32) -> EdgeDirection {
+        EdgeDirection::outgoing(QpNumber(number), QpNumber(number), EdgeEnd::Child)
+    }
+
     #[test]
     fn a_mac_depends_on_everything_that_it_covers() {
-        let of = |key, to, psn, header: &[u8], payload: &[u8]| {
-            macs(key).message(QpNumber(to), Psn::new(psn), header, payload)
+        let of = |key, direction, bth: &Bth, header: &[u8], payload: &[u8]| {
+            macs(key).message(direction, bth, header, payload)
         };
-        let usual = of(7, 5, 9, &[1; 32], &[2; 40]);
-        assert_eq!(usual, of(7, 5, 9, &[1; 32], &[2; 40]));
+        let bth = Bth::new(Opcode::SendOnly, QpNumber(5), Psn::new(9));
+        let usual = of(7, up(5), &bth, &[1; 32], &[2; 40]);
+        assert_eq!(usual, of(7, up(5), &bth, &[1; 32], &[2; 40]));
         let (mut header, mut payload) = ([1; 32], [2; 40]);
         (header[31], payload[0]) = (0, 3);
         let others = [
-            of(7, 6, 9, &[1; 32], &[2; 40]),
-            of(7, 5, 10, &[1; 32], &[2; 40]),
-            of(7, 5, 9, &header, &[2; 40]),
-            of(7, 5, 9, &[1; 32], &payload),
-            of(7, 5, 9, &[1; 32], &[2; 39]),
-            of(8, 5, 9, &[1; 32], &[2; 40]),
+            of(7, up(6), &bth, &[1; 32], &[2; 40]),
+            of(7, up(5), &Bth { psn: Psn::new(10), ..bth }, &[1; 32], &[2; 40]),
+            of(7, up(5), &Bth { acknowledge: !bth.acknowledge, ..bth }, &[1; 32], &[2; 40]),
+            of(7, up(5), &Bth { migrated: !bth.migrated, ..bth }, &[1; 32], &[2; 40]),
+            of(7, up(5), &bth, &header, &[2; 40]),
+            of(7, up(5), &bth, &[1; 32], &payload),
+            of(7, up(5), &bth, &[1; 32], &[2; 39]),
+            of(8, up(5), &bth, &[1; 32], &[2; 40]),
         ];
         assert!(others.iter().all(|other| *other != usual));
     }
 
+    /// Regression: in a mesh, the packets of one sender to all receivers had the same number in their header, and in a tree an edge has one
+    /// number at both ends; a packet that an attacker sent on to another receiver, or back, was taken for one of its own.
+    #[test]
+    fn a_packet_is_authentic_at_one_receiver_only() {
+        let mesh =
+            |from: u32, to: u32| EdgeDirection::outgoing(QpNumber(100 + to), QpNumber(100 + from), EdgeEnd::Peer);
+        let at =
+            |me: u32, from: u32| EdgeDirection::incoming(QpNumber(100 + from), QpNumber(100 + me), EdgeEnd::Peer);
+        assert_eq!(mesh(1, 2), at(2, 1));
+        for (me, from) in [(3, 1), (1, 2), (2, 3), (2, 2)] {
+            assert_ne!(mesh(1, 2), at(me, from), "{from} to {me}");
+        }
+        let number = QpNumber(7);
+        let at_parent = EdgeDirection::incoming(number, number, EdgeEnd::Parent);
+        let at_child = EdgeDirection::incoming(number, number, EdgeEnd::Child);
+        assert_eq!(up(7), at_parent);
+        assert_ne!(up(7), at_child);
+        assert!([up(7), at_child, mesh(1, 2)].iter().all(|direction| *direction != EdgeDirection::MULTICAST));
+    }
+
     #[test]
     fn a_transfer_mac_depends_on_every_byte_of_the_header() {
-        let of =
-            |key: u8, header: &[u8; HEADER_BYTES]| TransferMac::new(&macs(key), &header[CONSTANT_BYTES]).of(header);
+        let of = |key: u8, header: &[u8; HEADER_BYTES]| {
+            TransferMac::new(&macs(key), up(5), &header[CONSTANT_BYTES]).of(header)
+        };
         let usual = of(7, &[1; HEADER_BYTES]);
         for byte in 0..AUTHENTICATED_BYTES {
             let mut changed = [1; HEADER_BYTES];

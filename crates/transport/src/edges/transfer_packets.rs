@@ -10,7 +10,7 @@ use units::{PathId, QpNumber, Time};
 use wire::transfer::{AUTHENTICATED_BYTES, CONSTANT_BYTES, HEADER_BYTES, TransferHeader, TransferPacketKind};
 
 use super::edge_event::PacketDrop;
-use super::message_mac::{KeyedMacs, TransferMac};
+use super::message_mac::{EdgeDirection, KeyedMacs, TransferMac};
 use crate::udp::UdpPortIndex;
 use crate::udp::connected_socket::ConnectedSocket;
 use crate::udp::fault_injector::{DelayQueue, FaultInjector};
@@ -120,6 +120,7 @@ pub(super) struct TransferSender<'a> {
     /// A socket that is connected to the receiver, if there is one.
     pub connected: Option<&'a ConnectedSocket>,
     pub macs: &'a KeyedMacs,
+    pub direction: EdgeDirection,
     /// The most bytes of one part.
     pub part_bytes: usize,
 }
@@ -138,7 +139,7 @@ impl TransferSender<'_> {
         let TransferPacketKind::Data { offset, acknowledge_now, probe } = template.kind else { return Ok(0) };
         let size = HEADER_BYTES + self.part_bytes;
         let in_call = (MAX_CALL_BYTES / size).min(MAX_CALL_PACKETS).min(self.port.max_gso_segments()).max(1);
-        let mac = transfer_mac(template, self.macs);
+        let mac = transfer_mac(template, self.macs, self.direction);
         let mut sent = 0;
         for call in chunks_or_empty(range, in_call * self.part_bytes) {
             let is_last_call = sent + call.len() == range.len();
@@ -182,10 +183,10 @@ fn chunks_or_empty(bytes: &[u8], size: usize) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The MAC of all packets with the constant part of this header.
-fn transfer_mac(header: &TransferHeader, macs: &KeyedMacs) -> TransferMac {
+fn transfer_mac(header: &TransferHeader, macs: &KeyedMacs, direction: EdgeDirection) -> TransferMac {
     let mut bytes = [0; HEADER_BYTES];
     header.emit(&mut bytes);
-    TransferMac::new(macs, &bytes[CONSTANT_BYTES])
+    TransferMac::new(macs, direction, &bytes[CONSTANT_BYTES])
 }
 
 /// Writes a header with its MAC.
@@ -196,10 +197,10 @@ fn write_header(header: &TransferHeader, mac: &TransferMac, bytes: &mut [u8; HEA
 }
 
 /// One packet as a datagram.
-pub(super) fn encode(header: &TransferHeader, body: &[u8], macs: &KeyedMacs) -> Vec<u8> {
+pub(super) fn encode(header: &TransferHeader, body: &[u8], macs: &KeyedMacs, direction: EdgeDirection) -> Vec<u8> {
     let mut bytes = [0; HEADER_BYTES];
     let header = TransferHeader { payload_mac: macs.payload(body), ..*header };
-    write_header(&header, &transfer_mac(&header, macs), &mut bytes);
+    write_header(&header, &transfer_mac(&header, macs, direction), &mut bytes);
     [&bytes[..], body].concat()
 }
 
@@ -217,7 +218,7 @@ pub(super) fn send_with_faults(
         let start = index * sender.part_bytes;
         let acknowledge_now = acknowledge_now && start + part.len() == range.len();
         let kind = TransferPacketKind::Data { offset: offset + start as u32, acknowledge_now, probe };
-        let datagram = encode(&TransferHeader { kind, ..*template }, part, sender.macs);
+        let datagram = encode(&TransferHeader { kind, ..*template }, part, sender.macs, sender.direction);
         let faults = injector.faults_for(port, datagram.len());
         lost += u64::from(faults.lost);
         hurt += u64::from(!faults.lost && !faults.flips.is_empty());
@@ -243,10 +244,10 @@ impl KnownTransfer {
         datagram: &[u8],
         (at, from): (UdpPortIndex, SocketAddr),
         (edge, path): (QpNumber, PathId),
-        macs: Arc<KeyedMacs>,
+        (macs, direction): (Arc<KeyedMacs>, EdgeDirection),
     ) -> Option<Self> {
         let constant = datagram.get(CONSTANT_BYTES)?.try_into().ok()?;
-        let mac = TransferMac::new(&macs, datagram.get(CONSTANT_BYTES)?);
+        let mac = TransferMac::new(&macs, direction, datagram.get(CONSTANT_BYTES)?);
         Some(Self { constant, at, from, edge, path, mac, macs })
     }
 
@@ -272,6 +273,7 @@ mod tests {
     use units::{Epoch, GroupId, OpId};
     use wire::transfer::TransferName;
 
+    use super::super::message_mac::EdgeEnd;
     use super::*;
 
     const BODY: [u8; 1400] = [7; 1400];
@@ -281,13 +283,23 @@ mod tests {
         let (destination, unfinished) = (QpNumber(5), OpId(3));
         let header =
             TransferHeader { destination, name, fingerprint: 6, length: 9000, unfinished, kind, payload_mac: 0 };
-        encode(&header, body, macs)
+        encode(&header, body, macs, direction(EdgeEnd::Child))
+    }
+
+    /// What a child sends over edge 5.
+    fn direction(sender: EdgeEnd) -> EdgeDirection {
+        EdgeDirection::outgoing(QpNumber(5), QpNumber(5), sender)
     }
 
     fn known(datagram: &[u8], macs: &Arc<KeyedMacs>) -> KnownTransfer {
         let from = SocketAddr::from(([127, 0, 0, 1], 9));
-        KnownTransfer::new(datagram, (UdpPortIndex(0), from), (QpNumber(5), PathId(0)), macs.clone())
-            .expect("long enough")
+        KnownTransfer::new(
+            datagram,
+            (UdpPortIndex(0), from),
+            (QpNumber(5), PathId(0)),
+            (macs.clone(), direction(EdgeEnd::Child)),
+        )
+        .expect("long enough")
     }
 
     /// A change of eight bytes, and eight more after them that take a CRC's register back to where it would be: the CRC stays.

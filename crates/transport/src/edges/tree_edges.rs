@@ -25,7 +25,7 @@ use wire::{Bth, IcrcCoverage, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
 use super::message_codec::{read_control, read_message, read_multicast, write_control, write_message};
-use super::message_mac::KeyedMacs;
+use super::message_mac::{EdgeDirection, EdgeEnd, KeyedMacs};
 use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
 use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferPackets, TransferSender, TransferSink};
 use crate::Clock;
@@ -45,6 +45,8 @@ pub struct TreeEdge {
     pub routes: Vec<UdpRoute>,
     /// The key that authenticates its messages.
     pub key: AuthKey,
+    /// Which end of it this process is.
+    pub end: EdgeEnd,
 }
 
 /// An edge with the MACs of its key.
@@ -52,6 +54,8 @@ struct OpenEdge {
     remote: QpNumber,
     routes: Vec<UdpRoute>,
     macs: Arc<KeyedMacs>,
+    outgoing: EdgeDirection,
+    incoming: EdgeDirection,
 }
 
 /// Which sockets to receive from: an empty receive call costs as much as one with a packet.
@@ -193,9 +197,11 @@ impl TreeEdges {
     /// Adds an edge under a number; replaces the edge that had it.
     pub fn add_edge(&mut self, number: QpNumber, tree_edge: TreeEdge) {
         self.remove_edge(number);
-        let TreeEdge { remote, routes, key } = tree_edge;
+        let TreeEdge { remote, routes, key, end } = tree_edge;
         let macs = self.macs_of(key);
-        self.edges.insert(number, OpenEdge { remote, routes, macs });
+        let outgoing = EdgeDirection::outgoing(number, remote, end);
+        let incoming = EdgeDirection::incoming(number, remote, end);
+        self.edges.insert(number, OpenEdge { remote, routes, macs, outgoing, incoming });
     }
 
     /// The MACs under a key.
@@ -230,12 +236,12 @@ impl TreeEdges {
                 let mut bth = Bth::new(Opcode::SendOnly, tree_edge.remote, *psn);
                 bth.acknowledge = *wants_ack;
                 bth.migrated = outgoing.migration == protocol::connection::MigrationBit::Migrated;
-                write_message(&mut self.scratch, message, &bth, &tree_edge.macs);
+                write_message(&mut self.scratch, message, &bth, (&tree_edge.macs, tree_edge.outgoing));
                 PacketHeaders::from(bth)
             }
             control => {
                 let Some(headers) = control_headers(control, tree_edge.remote, outgoing.migration, 0) else { return };
-                write_control(&mut self.scratch, &headers, &tree_edge.macs)
+                write_control(&mut self.scratch, &headers, (&tree_edge.macs, tree_edge.outgoing))
             }
         };
         self.counters.repeated += u64::from(outgoing.purpose == FramePurpose::Retransmission);
@@ -281,7 +287,8 @@ impl TreeEdges {
         let header = TransferHeader { destination: tree_edge.remote, ..*header };
         let port = &self.ports[route.port.index()];
         let connected = self.connected.get(&(edge, path));
-        let sender = TransferSender { port, to: route.to, connected, macs: &tree_edge.macs, part_bytes };
+        let (macs, direction) = (&*tree_edge.macs, tree_edge.outgoing);
+        let sender = TransferSender { port, to: route.to, connected, macs, direction, part_bytes };
         self.counters.sent += range.len().div_ceil(part_bytes).max(1) as u64;
         if is_faulty {
             let faults = (&mut self.fault_injector, &mut self.delayed, self.clock.now());
@@ -327,7 +334,7 @@ impl TreeEdges {
         let header = TransferHeader { destination: tree_edge.remote, ..*header };
         self.scratch.clear();
         transfer::emit_missing(missing, &mut self.scratch);
-        let datagram = transfer_packets::encode(&header, &self.scratch, &tree_edge.macs);
+        let datagram = transfer_packets::encode(&header, &self.scratch, &tree_edge.macs, tree_edge.outgoing);
         self.counters.sent += 1;
         let faults = match self.fault_injector.is_idle() {
             true => None,
@@ -341,8 +348,8 @@ impl TreeEdges {
             }
             None => {
                 let (port, connected) = (&self.ports[route.port.index()], self.connected.get(&(edge, path)));
-                let (to, macs) = (route.to, &*tree_edge.macs);
-                let sender = TransferSender { port, to, connected, macs, part_bytes: 0 };
+                let (to, macs, direction) = (route.to, &*tree_edge.macs, tree_edge.outgoing);
+                let sender = TransferSender { port, to, connected, macs, direction, part_bytes: 0 };
                 let sent = sender.send_packets(&datagram, datagram.len());
                 self.counters.unsent += u64::from(sent.is_err());
             }
@@ -386,7 +393,7 @@ impl TreeEdges {
     /// Multicasts a message to a group. Drops it if the group has no multicast address.
     pub fn multicast(&mut self, group: GroupId, message: &AggregationMessage, copies: u8) {
         let Some((to, headers, macs)) = self.multicast_groups.next_packet(group) else { return };
-        write_message(&mut self.scratch, message, &headers.bth, &macs);
+        write_message(&mut self.scratch, message, &headers.bth, (&macs, EdgeDirection::MULTICAST));
         for _ in 0..copies {
             self.send((UdpPortIndex(0), to), headers);
         }
@@ -602,10 +609,9 @@ impl TreeEdges {
     fn identify_transfer(&self, at: UdpPortIndex, from: SocketAddr, datagram: &[u8]) -> Option<KnownTransfer> {
         let edge = transfer::destination_of(datagram)?;
         // Transfers come from connected sockets, whose port number is not known.
-        let routes = &self.edges.get(&edge)?.routes;
-        let path = routes.iter().position(|route| route.at == at && route.from.ip() == from.ip())?;
-        let path = PathId(path as u8);
-        KnownTransfer::new(datagram, (at, from), (edge, path), self.edges.get(&edge)?.macs.clone())
+        let open = self.edges.get(&edge)?;
+        let path = open.routes.iter().position(|route| route.at == at && route.from.ip() == from.ip())?;
+        KnownTransfer::new(datagram, (at, from), (edge, PathId(path as u8)), (open.macs.clone(), open.incoming))
     }
 
     fn path(&self, edge: QpNumber, at: UdpPortIndex, from: SocketAddr) -> Option<PathId> {
@@ -616,11 +622,12 @@ impl TreeEdges {
 
     fn read(&mut self, edge: QpNumber, packet: &Packet<'_>) -> Result<Frame<AggregationMessage>, PacketDrop> {
         let headers = &packet.headers;
-        let macs = &*self.edges.get(&edge).ok_or(PacketDrop::Malformed)?.macs;
+        let open = self.edges.get(&edge).ok_or(PacketDrop::Malformed)?;
+        let (macs, direction) = (&*open.macs, open.incoming);
         if headers.bth.opcode != Opcode::SendOnly {
-            return control_frame(&read_control(packet, macs)?).ok_or(PacketDrop::Malformed);
+            return control_frame(&read_control(packet, (macs, direction))?).ok_or(PacketDrop::Malformed);
         }
-        let message = read_message(packet, |_| Some(macs), &mut self.pool)?;
+        let message = read_message(packet, (|_| Some(macs), direction), &mut self.pool)?;
         Ok(Frame::Data { psn: headers.bth.psn, wants_ack: headers.bth.acknowledge, message })
     }
 

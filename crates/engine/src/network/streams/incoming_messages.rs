@@ -151,22 +151,13 @@ impl IncomingMessages {
         };
         let bytes = part.len() as u32;
         if !self.has_room(header, offset, part.len(), message_use) {
+            if probe != 0 && message_use == MessageUse::Early && self.messages.len() < MAX_EARLY_MESSAGES {
+                // A sender that has waited for a while must hear that this process lives, or it takes it for lost.
+                self.message((from, path), header, message_use).transfer.acknowledge_again();
+            }
             return KeepOutcome::Dropped;
         }
-        let place = match self.messages.iter().position(|message| message.is(from, &header.name)) {
-            Some(place) => place,
-            None => {
-                let transfer = BulkReceiver::new(header.length, 1, UNSOLICITED_BYTES);
-                let storage = match message_use {
-                    MessageUse::Early => MessageStorage::Parts(Vec::new()),
-                    MessageUse::Running { .. } => MessageStorage::Whole(vec![0; header.length as usize]),
-                };
-                let (header, is_asked) = (*header, false);
-                self.messages.push(IncomingMessage { from, path, header, transfer, storage, is_asked });
-                self.messages.len() - 1
-            }
-        };
-        let message = &mut self.messages[place];
+        let message = self.message((from, path), header, message_use);
         if message.header.length != header.length || message.header.fingerprint != header.fingerprint {
             return KeepOutcome::Dropped; // The first one counts; when the operation begins, it shows whether it fits.
         }
@@ -177,12 +168,34 @@ impl IncomingMessages {
         if !is_intact {
             return KeepOutcome::Damaged;
         }
-        self.early_bytes += if is_new && message.is_early() { part.len() } else { 0 };
+        let early = if is_new && message.is_early() { part.len() } else { 0 };
         message.is_asked |= acknowledge_now;
         // A sender that has waited for a while must hear at once that this process lives, and so must the sender of a long message.
         let is_urgent = probe != 0 || header.length > IMPLICIT_ACK_BYTES;
         let _ = message.transfer.note_arrival(offset, bytes, acknowledge_now && is_urgent, probe);
+        self.early_bytes += early;
         KeepOutcome::Kept
+    }
+
+    /// The message of a part, perhaps its first.
+    fn message(
+        &mut self,
+        (from, path): (Rank, PathId),
+        header: &TransferHeader,
+        message_use: MessageUse,
+    ) -> &mut IncomingMessage {
+        let known = self.messages.iter().position(|message| message.is(from, &header.name));
+        let place = known.unwrap_or_else(|| {
+            let transfer = BulkReceiver::new(header.length, 1, UNSOLICITED_BYTES);
+            let storage = match message_use {
+                MessageUse::Early => MessageStorage::Parts(Vec::new()),
+                MessageUse::Running { .. } => MessageStorage::Whole(vec![0; header.length as usize]),
+            };
+            let (header, is_asked) = (*header, false);
+            self.messages.push(IncomingMessage { from, path, header, transfer, storage, is_asked });
+            self.messages.len() - 1
+        });
+        &mut self.messages[place]
     }
 
     fn has_room(&self, header: &TransferHeader, offset: u32, bytes: usize, message_use: MessageUse) -> bool {
@@ -271,10 +284,40 @@ mod tests {
     }
 
     fn keep(messages: &mut IncomingMessages, operation: u32, offset: u32, bytes: &[u8]) -> KeepOutcome {
-        let header = header(offset, operation, bytes);
+        keep_header(messages, &header(offset, operation, bytes), bytes)
+    }
+
+    fn keep_header(messages: &mut IncomingMessages, header: &TransferHeader, bytes: &[u8]) -> KeepOutcome {
         let verifier = verifier();
         let part = UnverifiedPart::new(bytes, header.payload_mac, &verifier);
-        messages.keep((Rank(3), PathId(0)), &header, MessageUse::Early, part)
+        messages.keep((Rank(3), PathId(0)), header, MessageUse::Early, part)
+    }
+
+    /// Regression: senders whose bytes found no room were not answered, and took a rank that entered an operation late for lost.
+    #[test]
+    fn a_sender_without_room_hears_that_this_process_lives() {
+        let mut messages = IncomingMessages::default();
+        let whole = vec![1; LENGTH as usize];
+        (0..10_000).for_each(|op| {
+            keep(&mut messages, op, 0, &whole);
+        });
+        messages.take_acknowledgements(|_, _| ());
+        let answers = |messages: &mut IncomingMessages| {
+            let mut answers = Vec::new();
+            messages.take_acknowledgements(|message, answer| answers.push((message.header.name.operation, answer)));
+            answers
+        };
+        for (probe, wanted) in [(0, 0), (3, 1)] {
+            let kind = TransferPacketKind::Data { offset: 0, acknowledge_now: true, probe };
+            let late = TransferHeader { kind, ..header(0, 20_000, &whole) };
+            assert_eq!(keep_header(&mut messages, &late, &whole), KeepOutcome::Dropped);
+            let answers = answers(&mut messages);
+            assert_eq!(answers.len(), wanted, "probe {probe}");
+            // It does not say that anything has arrived, nor that what was sent before the probe is lost.
+            assert!(answers.iter().all(|(op, answer)| {
+                *op == OpId(20_000) && answer.received == 0 && answer.missing.is_empty() && answer.probe != probe
+            }));
+        }
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub(super) fn run(
     let hosts = hosts as usize;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let poll = if hosts <= processors { PollMode::Spin } else { PollMode::Yield };
-    let mut all = connect_all(network, hosts, mtu_bytes as usize, layout, poll)?;
     let movements: Vec<Movement> = measures.iter().map(|measure| Movement::of(*measure, hosts)).collect();
+    let mut all = connect_all(network, &distances(&movements, hosts), mtu_bytes as usize, layout, poll)?;
     let turn = Turn { meet: Barrier::new(hosts), iterations: AtomicU32::new(0), failure: Mutex::new(None) };
     let times = std::thread::scope(|scope| {
         let mut ends = all.drain(..).enumerate();
@@ -57,16 +57,18 @@ type PeerSockets = Vec<Option<BareSocket>>;
 
 fn connect_all(
     network: &NamespaceNetwork,
-    hosts: usize,
+    distances: &[bool],
     mtu_bytes: usize,
     layout: DatagramLayout,
     poll: PollMode,
 ) -> Result<Vec<PeerSockets>> {
     let mut all: Vec<PeerSockets> = Vec::new();
+    let hosts = distances.len();
     for index in 0..hosts {
         let host = network.host(index);
         let at = SocketAddr::from((host.address(), 0));
-        let open = |peer| (peer != index).then(|| BareSocket::open(at, mtu_bytes, layout, poll)).transpose();
+        let is_used = |peer: usize| distances[(peer + hosts - index) % hosts];
+        let open = |peer| is_used(peer).then(|| BareSocket::open(at, mtu_bytes, layout, poll)).transpose();
         all.push(host.inside(|| (0..hosts).map(open).collect::<Result<_>>())??);
     }
     for (index, sockets) in all.iter().enumerate() {
@@ -77,6 +79,22 @@ fn connect_all(
         }
     }
     Ok(all)
+}
+
+/// For each distance between two hosts, whether any of them sends or receives over it.
+fn distances(movements: &[Movement], hosts: usize) -> Vec<bool> {
+    let mut used = vec![false; hosts];
+    for movement in movements {
+        let of_movement = match movement {
+            Movement::Exchange { steps } => steps.iter().map(|step| step.distance).collect(),
+            Movement::Chain { .. } => vec![1],
+        };
+        for distance in of_movement {
+            used[distance] = true;
+            used[hosts - distance] = true;
+        }
+    }
+    used
 }
 
 /// What the hosts do in one operation.

@@ -13,7 +13,7 @@ use protocol::connection::path::{MigrationRole, PathPolicy};
 use units::{GroupId, OpId, QpNumber, Time};
 
 use super::{MULTICAST_RESULT_REQUEST_AFTER, RESULT_REQUEST_AFTER, edge_policy};
-use transport::edges::{EdgeEnd, TreeEdge, TreeEdgeEvent, TreeEdges};
+use transport::edges::{EdgeSide, TreeEdge, TreeEdgeEvent, TreeEdges};
 use transport::edges::{MulticastRole, MulticastSocket};
 
 /// After so many requested results in a row, multicast is considered lost: packet loss does not explain that many (P-61).
@@ -78,7 +78,7 @@ impl Membership {
             );
         }
         tree_edges
-            .add_edge(parent.edge, TreeEdge { remote: parent.edge, routes, key: group.key, end: EdgeEnd::Child });
+            .add_edge(parent.edge, TreeEdge { remote: parent.edge, routes, key: group.key, end: EdgeSide::Child });
         if let Some(to) = group.distribution.address() {
             let _ = tree_edges.join_multicast(group.group, to, group.key, MulticastRole::Receiver);
         }

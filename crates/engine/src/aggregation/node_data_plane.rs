@@ -22,7 +22,7 @@ use units::{Epoch, GroupId, QpNumber, Time};
 use super::edge_policy;
 use control::{DataPlane, SeatFailure};
 use transport::edges::MulticastRole;
-use transport::edges::{EdgeEnd, TreeEdge, TreeEdgeEvent, TreeEdges};
+use transport::edges::{EdgeSide, TreeEdge, TreeEdgeEvent, TreeEdges};
 use transport::timer_queue::TimerQueue;
 use transport::udp::FaultInjector;
 
@@ -235,7 +235,7 @@ impl DataPlane for NodeDataPlane {
             if routes.len() > 1 {
                 node.set_paths(index, Paths::new(PathPolicy::default(), *role, routes.len(), now));
             }
-            let end = if usize::from(index.0) < spec.children.len() { EdgeEnd::Parent } else { EdgeEnd::Child };
+            let end = if usize::from(index.0) < spec.children.len() { EdgeSide::Parent } else { EdgeSide::Child };
             self.tree_edges.add_edge(*edge, TreeEdge { remote: *edge, routes, key: spec.key, end });
             self.owners.insert(*edge, (spec.group, index));
         }

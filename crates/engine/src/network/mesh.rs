@@ -12,7 +12,7 @@ use protocol::connection::{AckRequest, Connection, Frame, OutgoingFrame, Paths};
 use units::{QpNumber, Rank, Time};
 
 use super::leader_message::{LeaderMessage, PartialLeaderMessage, ReassemblyResult};
-use transport::edges::EdgeEnd;
+use transport::edges::EdgeSide;
 
 use crate::aggregation::{TreeEdge, TreeEdgeEvent, TreeEdges, edge_policy};
 
@@ -69,7 +69,8 @@ impl Mesh {
         for rank in (0..self.config.addresses.len() as u32).map(Rank).filter(|rank| *rank != self.config.me) {
             let routes = tree_edges.routes_to(&self.config.addresses[rank.index()]);
             let remote = QpNumber(FIRST_MESH_QP + self.config.me.0);
-            tree_edges.add_edge(mesh_qp(rank), TreeEdge { remote, routes, key: self.config.key, end: EdgeEnd::Peer });
+            tree_edges
+                .add_edge(mesh_qp(rank), TreeEdge { remote, routes, key: self.config.key, end: EdgeSide::Peer });
         }
     }
 

@@ -112,7 +112,7 @@ mod tests {
     use protocol::connection::{Frame, MigrationBit, control_frame, control_headers};
     use units::{Psn, QpNumber};
 
-    use super::super::message_mac::EdgeEnd;
+    use super::super::message_mac::EdgeSide;
     use super::*;
 
     type ControlFrame = Frame<AggregationMessage>;
@@ -120,11 +120,11 @@ mod tests {
     fn written(frame: &ControlFrame, to: QpNumber, macs: &KeyedMacs) -> (PacketHeaders, Vec<u8>) {
         let headers = control_headers(frame, to, MigrationBit::Migrated, 0).expect("a control frame");
         let mut bytes = Vec::new();
-        let direction = EdgeDirection::outgoing(to, to, EdgeEnd::Child);
+        let direction = EdgeDirection::outgoing(to, to, EdgeSide::Child);
         (write_control(&mut bytes, &headers, (macs, direction)), bytes)
     }
 
-    fn at(end: EdgeEnd) -> EdgeDirection {
+    fn at(end: EdgeSide) -> EdgeDirection {
         EdgeDirection::incoming(QpNumber(5), QpNumber(5), end)
     }
 
@@ -145,13 +145,13 @@ mod tests {
         for frame in frames() {
             let (headers, payload) = written(&frame, QpNumber(5), &macs);
             let read = |payload: &[u8], macs: &KeyedMacs| {
-                read_control(&Packet::new(headers, payload), (macs, at(EdgeEnd::Parent)))
+                read_control(&Packet::new(headers, payload), (macs, at(EdgeSide::Parent)))
             };
             let inner = read(&payload, &macs).expect("authentic");
             assert_eq!(control_frame::<AggregationMessage>(&inner), Some(frame));
             assert_eq!(read(&payload, &others), Err(PacketDrop::Forged));
             // Its own frame, sent back.
-            let reflected = read_control(&Packet::new(headers, &payload), (&macs, at(EdgeEnd::Child)));
+            let reflected = read_control(&Packet::new(headers, &payload), (&macs, at(EdgeSide::Child)));
             assert_eq!(reflected, Err(PacketDrop::Forged));
             for bit in 0..payload.len() * 8 {
                 let mut changed = payload.clone();
@@ -168,10 +168,13 @@ mod tests {
         let macs = KeyedMacs::new(AuthKey([1; 16]));
         for frame in frames() {
             let plain = control_headers(&frame, QpNumber(5), MigrationBit::Loaded, 0).expect("a control frame");
-            assert_eq!(read_control(&Packet::new(plain, &[]), (&macs, at(EdgeEnd::Parent))), Err(PacketDrop::Forged));
+            assert_eq!(
+                read_control(&Packet::new(plain, &[]), (&macs, at(EdgeSide::Parent))),
+                Err(PacketDrop::Forged)
+            );
             let (_, payload) = written(&frame, QpNumber(5), &macs);
             let (elsewhere, _) = written(&frame, QpNumber(6), &macs);
-            assert!(read_control(&Packet::new(elsewhere, &payload), (&macs, at(EdgeEnd::Parent))).is_err());
+            assert!(read_control(&Packet::new(elsewhere, &payload), (&macs, at(EdgeSide::Parent))).is_err());
         }
     }
 }

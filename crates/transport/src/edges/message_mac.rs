@@ -22,7 +22,7 @@ pub(super) const MAC_BYTES: usize = 8;
 
 /// Which end of an edge this process is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EdgeEnd {
+pub enum EdgeSide {
     /// The lower end of an edge of a tree.
     Child,
     /// The upper end of an edge of a tree.
@@ -31,7 +31,7 @@ pub enum EdgeEnd {
     Peer,
 }
 
-impl EdgeEnd {
+impl EdgeSide {
     fn other(self) -> Self {
         match self {
             Self::Child => Self::Parent,
@@ -51,12 +51,12 @@ impl EdgeDirection {
     pub(super) const MULTICAST: Self = Self(u64::MAX);
 
     /// Of what this process sends over its edge `number`, which has the number `remote` at the other end.
-    pub(super) fn outgoing(number: QpNumber, remote: QpNumber, end: EdgeEnd) -> Self {
+    pub(super) fn outgoing(number: QpNumber, remote: QpNumber, end: EdgeSide) -> Self {
         Self(u64::from(number.0) | u64::from(remote.0) << 24 | (end as u64) << 48)
     }
 
     /// Of what arrives there.
-    pub(super) fn incoming(number: QpNumber, remote: QpNumber, end: EdgeEnd) -> Self {
+    pub(super) fn incoming(number: QpNumber, remote: QpNumber, end: EdgeSide) -> Self {
         Self::outgoing(remote, number, end.other())
     }
 }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn up(number: u32) -> EdgeDirection {
-        EdgeDirection::outgoing(QpNumber(number), QpNumber(number), EdgeEnd::Child)
+        EdgeDirection::outgoing(QpNumber(number), QpNumber(number), EdgeSide::Child)
     }
 
     #[test]
@@ -208,16 +208,16 @@ mod tests {
     #[test]
     fn a_packet_is_authentic_at_one_receiver_only() {
         let mesh =
-            |from: u32, to: u32| EdgeDirection::outgoing(QpNumber(100 + to), QpNumber(100 + from), EdgeEnd::Peer);
+            |from: u32, to: u32| EdgeDirection::outgoing(QpNumber(100 + to), QpNumber(100 + from), EdgeSide::Peer);
         let at =
-            |me: u32, from: u32| EdgeDirection::incoming(QpNumber(100 + from), QpNumber(100 + me), EdgeEnd::Peer);
+            |me: u32, from: u32| EdgeDirection::incoming(QpNumber(100 + from), QpNumber(100 + me), EdgeSide::Peer);
         assert_eq!(mesh(1, 2), at(2, 1));
         for (me, from) in [(3, 1), (1, 2), (2, 3), (2, 2)] {
             assert_ne!(mesh(1, 2), at(me, from), "{from} to {me}");
         }
         let number = QpNumber(7);
-        let at_parent = EdgeDirection::incoming(number, number, EdgeEnd::Parent);
-        let at_child = EdgeDirection::incoming(number, number, EdgeEnd::Child);
+        let at_parent = EdgeDirection::incoming(number, number, EdgeSide::Parent);
+        let at_child = EdgeDirection::incoming(number, number, EdgeSide::Child);
         assert_eq!(up(7), at_parent);
         assert_ne!(up(7), at_child);
         assert!([up(7), at_child, mesh(1, 2)].iter().all(|direction| *direction != EdgeDirection::MULTICAST));

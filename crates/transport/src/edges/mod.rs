@@ -8,7 +8,7 @@ mod transfer_packets;
 mod tree_edges;
 
 pub use edge_event::{TreeEdgeCounters, TreeEdgeEvent};
-pub use message_mac::{EdgeEnd, KeyedMacs};
+pub use message_mac::{EdgeSide, KeyedMacs};
 pub use multicast_group::{MulticastRole, MulticastSocket, ReceivedMulticast};
 pub use transfer_packets::{NoTransfers, TransferPackets, TransferSink, UnverifiedPart};
 pub use tree_edges::{ReadySockets, TreeEdge, TreeEdges};

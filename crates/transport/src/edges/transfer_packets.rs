@@ -273,7 +273,7 @@ mod tests {
     use units::{Epoch, GroupId, OpId};
     use wire::transfer::TransferName;
 
-    use super::super::message_mac::EdgeEnd;
+    use super::super::message_mac::EdgeSide;
     use super::*;
 
     const BODY: [u8; 1400] = [7; 1400];
@@ -283,11 +283,11 @@ mod tests {
         let (destination, unfinished) = (QpNumber(5), OpId(3));
         let header =
             TransferHeader { destination, name, fingerprint: 6, length: 9000, unfinished, kind, payload_mac: 0 };
-        encode(&header, body, macs, direction(EdgeEnd::Child))
+        encode(&header, body, macs, direction(EdgeSide::Child))
     }
 
     /// What a child sends over edge 5.
-    fn direction(sender: EdgeEnd) -> EdgeDirection {
+    fn direction(sender: EdgeSide) -> EdgeDirection {
         EdgeDirection::outgoing(QpNumber(5), QpNumber(5), sender)
     }
 
@@ -297,7 +297,7 @@ mod tests {
             datagram,
             (UdpPortIndex(0), from),
             (QpNumber(5), PathId(0)),
-            (macs.clone(), direction(EdgeEnd::Child)),
+            (macs.clone(), direction(EdgeSide::Child)),
         )
         .expect("long enough")
     }

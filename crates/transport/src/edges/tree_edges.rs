@@ -25,7 +25,7 @@ use wire::{Bth, IcrcCoverage, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
 use super::message_codec::{read_control, read_message, read_multicast, write_control, write_message};
-use super::message_mac::{EdgeDirection, EdgeEnd, KeyedMacs};
+use super::message_mac::{EdgeDirection, EdgeSide, KeyedMacs};
 use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
 use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferPackets, TransferSender, TransferSink};
 use crate::Clock;
@@ -46,7 +46,7 @@ pub struct TreeEdge {
     /// The key that authenticates its messages.
     pub key: AuthKey,
     /// Which end of it this process is.
-    pub end: EdgeEnd,
+    pub end: EdgeSide,
 }
 
 /// An edge with the MACs of its key.

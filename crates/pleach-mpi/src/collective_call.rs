@@ -12,20 +12,48 @@ pub(crate) enum MpiCollective {
     ReduceScatter,
     Scan,
     ExclusiveScan,
+    /// `MPI_Reduce_scatter`: blocks of different lengths. `ReduceScatter` is `MPI_Reduce_scatter_block`.
+    ReduceScatterV,
+    AllGather,
+    AllGatherV,
+    Gather,
+    Scatter,
+    AllToAll,
 }
 
 impl MpiCollective {
-    /// True if no rank completes it before every rank has entered it.
+    /// True if no rank completes it before every rank has entered it. Calls that move no bytes are not among these.
     pub(crate) fn synchronizes(self) -> bool {
         match self {
-            Self::Barrier | Self::AllReduce | Self::ReduceScatter => true,
+            Self::Barrier | Self::AllReduce | Self::ReduceScatter | Self::AllGather | Self::AllToAll => true,
             // The first rank of a scan needs nothing of the others.
-            Self::Broadcast | Self::Reduce | Self::Scan | Self::ExclusiveScan => false,
+            Self::Broadcast | Self::Reduce | Self::Scan | Self::ExclusiveScan | Self::Gather | Self::Scatter => false,
+            // Nobody needs a rank whose block is empty.
+            Self::AllGatherV | Self::ReduceScatterV => false,
         }
+    }
+
+    /// True if it copies blocks from rank to rank: send side and receive side have a count and a type each.
+    #[inline]
+    pub(crate) fn copies_blocks(self) -> bool {
+        matches!(self, Self::AllGather | Self::AllGatherV | Self::Gather | Self::Scatter | Self::AllToAll)
+    }
+
+    /// True if there is a count for each rank.
+    #[inline]
+    pub(crate) fn has_counts(self) -> bool {
+        matches!(self, Self::AllGatherV | Self::ReduceScatterV)
+    }
+
+    /// True if one rank has another part than all others.
+    #[inline]
+    pub(crate) fn has_root(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 }
 
-/// The arguments of a collective call, as machine words. The buffer of a broadcast is `receive`.
+/// The arguments of a collective call, as machine words. The buffer of a broadcast is `receive`. Count and datatype are those of the
+/// send side, if there are two.
 #[derive(Clone, Copy)]
 pub(crate) struct CollectiveCall {
     pub(crate) collective: MpiCollective,
@@ -36,6 +64,82 @@ pub(crate) struct CollectiveCall {
     pub(crate) operator: usize,
     pub(crate) root: i32,
     pub(crate) communicator: usize,
+    pub(crate) receive_count: i64,
+    pub(crate) receive_datatype: usize,
+    pub(crate) counts: CountArrays,
+}
+
+impl CollectiveCall {
+    /// A call without arguments.
+    #[inline(always)]
+    pub(crate) fn of(collective: MpiCollective, communicator: usize) -> Self {
+        let (send, receive, count, datatype, operator, root) = (0, 0, 0, 0, 0, 0);
+        let (receive_count, receive_datatype, counts) = (0, 0, CountArrays::NONE);
+        Self {
+            collective,
+            send,
+            receive,
+            count,
+            datatype,
+            operator,
+            root,
+            communicator,
+            receive_count,
+            receive_datatype,
+            counts,
+        }
+    }
+}
+
+/// Counts of all ranks in the user's memory, and the displacements of their blocks in the receive buffer; zeroes without them.
+#[derive(Clone, Copy)]
+pub(crate) struct CountArrays {
+    pub(crate) counts: usize,
+    pub(crate) displacements: usize,
+    pub(crate) width: CountWidth,
+}
+
+/// The type of counts and displacements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CountWidth {
+    /// `int`.
+    Plain,
+    /// `MPI_Count` and `MPI_Aint`, both of 64 bits.
+    Large,
+}
+
+impl CountArrays {
+    pub(crate) const NONE: Self = Self { counts: 0, displacements: 0, width: CountWidth::Plain };
+
+    /// The count of a rank.
+    ///
+    /// # Safety
+    /// There is a count for this rank.
+    pub(crate) unsafe fn count(&self, rank: usize) -> i64 {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.number(self.counts, rank) }
+    }
+
+    /// The displacement of a rank's block, in elements.
+    ///
+    /// # Safety
+    /// There is a displacement for this rank.
+    pub(crate) unsafe fn displacement(&self, rank: usize) -> i64 {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.number(self.displacements, rank) }
+    }
+
+    /// # Safety
+    /// An array of numbers of this width is at the address, with more than `index` of them.
+    unsafe fn number(&self, address: usize, index: usize) -> i64 {
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            match self.width {
+                CountWidth::Plain => i64::from(*(address as *const i32).add(index)),
+                CountWidth::Large => *(address as *const i64).add(index),
+            }
+        }
+    }
 }
 
 /// This rank and the size of its communicator.
@@ -120,6 +224,24 @@ impl FallbackReason {
             Self::Chosen => "PLEACH_MPI_CHOICE=mpi",
             Self::Tried => "tried both ways",
             Self::Slower => "Pleach is slower",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_in_their_width() {
+        let (plain, large) = ([3_i32, -1], [1_i64 << 40, 7]);
+        let arrays = |counts, displacements, width| CountArrays { counts, displacements, width };
+        let of_plain = arrays(plain.as_ptr() as usize, plain.as_ptr() as usize, CountWidth::Plain);
+        let of_large = arrays(large.as_ptr() as usize, large.as_ptr() as usize, CountWidth::Large);
+        // SAFETY: both arrays have two numbers.
+        unsafe {
+            assert_eq!((of_plain.count(0), of_plain.displacement(1)), (3, -1));
+            assert_eq!((of_large.count(0), of_large.displacement(1)), (1 << 40, 7));
         }
     }
 }

@@ -30,9 +30,11 @@ pub(crate) struct BlockCall {
 }
 
 /// The length of each rank's block in bytes.
-#[derive(Clone, Debug)]
-pub(crate) enum BlockLengths {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BlockLengths {
+    /// All blocks have this length.
     Equal(usize),
+    /// One length per rank.
     Each(Arc<[usize]>),
 }
 

@@ -108,12 +108,7 @@ impl CallPlan {
     }
 
     #[inline]
-    fn check(
-        &self,
-        job: &MpiJob,
-        call: &CollectiveCall,
-        position: RankAndSize,
-    ) -> Result<(), FallbackReason> {
+    fn check(&self, job: &MpiJob, call: &CollectiveCall, position: RankAndSize) -> Result<(), FallbackReason> {
         let total = self.bytes.checked_mul(position.size as usize).ok_or(FallbackReason::TooLarge)?;
         let fits = match call.collective {
             MpiCollective::ReduceScatter => total <= job.max_bytes,
@@ -159,7 +154,13 @@ impl CallPlan {
         match (call.collective, self.payload) {
             (_, CallPayload::ElementBlocks(fold, _)) => self.count * fold.stride(),
             (MpiCollective::ReduceScatter | MpiCollective::AllToAll, _) => self.bytes * ranks,
-            (MpiCollective::Scatter, _) => if is_root { self.bytes * ranks } else { 0 },
+            (MpiCollective::Scatter, _) => {
+                if is_root {
+                    self.bytes * ranks
+                } else {
+                    0
+                }
+            }
             (MpiCollective::AllGatherV, CallPayload::Blocks(blocks)) => blocks.length(call, position.rank),
             _ => self.bytes,
         }

@@ -142,6 +142,40 @@ impl CountArrays {
     }
 }
 
+/// Copies of the arrays of a non-blocking call. The standard lets a program change them only after the call is complete, but MPIs read them
+/// at its start, and programs get away with changing them then.
+pub(crate) struct OwnedCounts {
+    counts: Vec<u64>,
+    displacements: Vec<u64>,
+    width: CountWidth,
+}
+
+impl OwnedCounts {
+    /// # Safety
+    /// There are numbers for so many ranks in each of the arrays that exist.
+    pub(crate) unsafe fn of(arrays: &CountArrays, ranks: usize) -> Self {
+        let bytes = match arrays.width {
+            CountWidth::Plain => ranks * size_of::<i32>(),
+            CountWidth::Large => ranks * size_of::<i64>(),
+        };
+        let copy = |address: usize| {
+            let mut words = vec![0_u64; if address == 0 { 0 } else { bytes.div_ceil(size_of::<u64>()) }];
+            if address != 0 {
+                // SAFETY: the caller guarantees the numbers, and the words have room for them.
+                unsafe { (address as *const u8).copy_to_nonoverlapping(words.as_mut_ptr().cast(), bytes) };
+            }
+            words
+        };
+        Self { counts: copy(arrays.counts), displacements: copy(arrays.displacements), width: arrays.width }
+    }
+
+    /// Where they are, as long as they exist.
+    pub(crate) fn arrays(&self) -> CountArrays {
+        let (counts, displacements) = (self.counts.as_ptr() as usize, self.displacements.as_ptr() as usize);
+        CountArrays { counts, displacements, width: self.width }
+    }
+}
+
 /// This rank and the size of its communicator.
 #[derive(Clone, Copy)]
 pub(crate) struct RankAndSize {
@@ -243,5 +277,24 @@ mod tests {
             assert_eq!((of_plain.count(0), of_plain.displacement(1)), (3, -1));
             assert_eq!((of_large.count(0), of_large.displacement(1)), (1 << 40, 7));
         }
+    }
+
+    #[test]
+    fn copied_counts_outlive_the_arrays_of_the_user() {
+        let (mut plain, large) = (vec![3_i32, -1, 5], [1_i64 << 40, 7, 9]);
+        let arrays = |counts, displacements, width| CountArrays { counts, displacements, width };
+        // SAFETY: the arrays have three numbers each.
+        let (of_plain, of_large) = unsafe {
+            let of_plain = arrays(plain.as_ptr() as usize, 0, CountWidth::Plain);
+            let of_large = arrays(large.as_ptr() as usize, large.as_ptr() as usize, CountWidth::Large);
+            (OwnedCounts::of(&of_plain, 3), OwnedCounts::of(&of_large, 3))
+        };
+        plain.fill(0);
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!([0, 1, 2].map(|rank| of_plain.arrays().count(rank)), [3, -1, 5]);
+            assert_eq!((of_large.arrays().count(0), of_large.arrays().displacement(2)), (1 << 40, 9));
+        }
+        assert!(of_plain.displacements.is_empty());
     }
 }

@@ -67,9 +67,12 @@ fn run_and_recover(
 ) -> CallOutcome {
     let bytes = plan.bytes;
     let copy = || plan;
-    offloaded.log_input(call, CallMode::Blocking, || copy().input_bytes(call, offloaded.position), |into| {
-        call_plan::input_of(job, call, &copy(), offloaded.position, into)
-    });
+    offloaded.log_input(
+        call,
+        CallMode::Blocking,
+        || copy().input_bytes(call, offloaded.position),
+        |into| call_plan::input_of(job, call, &copy(), offloaded.position, into),
+    );
     match run_on(job, call, plan, offloaded) {
         Ok(()) => {
             if offloaded.complete() {

@@ -220,7 +220,11 @@ mod tests {
         let mut first_logged = Vec::new();
         for (number, collective) in (0..).zip(collectives) {
             log.push(number, &call_of(collective), CallMode::Blocking, 8, |into| fill(into, number as u8, 8));
-            assert_eq!(log.input_of(number).map(|(_, input)| input.bytes[0]), Some(number as u8), "the call in flight");
+            assert_eq!(
+                log.input_of(number).map(|(_, input)| input.bytes[0]),
+                Some(number as u8),
+                "the call in flight"
+            );
             let first =
                 (0..=number).find(|number| log.input_of(*number).is_some()).expect("at least the call in flight");
             assert!((first..=number).all(|number| log.input_of(number).is_some()), "no gaps");

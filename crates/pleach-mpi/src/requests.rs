@@ -19,7 +19,9 @@ use crate::abort::abort;
 use crate::call_plan::{self, CallPlan, OffloadedOperation};
 use crate::call_statistics::CallMode;
 use crate::choice_table::ChoiceKey;
-use crate::collective_call::{CallOutcome, CollectiveCall, FallbackReason, MpiCollective, RankAndSize, ServedBy};
+use crate::collective_call::{
+    CallOutcome, CollectiveCall, FallbackReason, MpiCollective, OwnedCounts, RankAndSize, ServedBy,
+};
 use crate::communicator_table::{self, OffloadedCommunicator};
 use crate::completion::RequestCompletion;
 use crate::configuration::ChoiceMode;
@@ -38,6 +40,8 @@ const ADVANCE_INTERVAL: Duration = Duration::from_micros(100);
 /// A call in flight.
 struct PendingCall {
     call: CollectiveCall,
+    /// The counts to which it refers.
+    _counts: OwnedCounts,
     plan: CallPlan,
     position: RankAndSize,
     /// The communicator, by handle and context.
@@ -203,8 +207,11 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
     }
     let stage =
         if communicates { start_operation(job, call, &plan, offloaded) } else { PendingStage::Arrived(Vec::new()) };
+    // SAFETY: the user guarantees counts for all ranks.
+    let counts = unsafe { OwnedCounts::of(&call.counts, offloaded.position.size as usize) };
     let pending = Arc::new(PendingCall {
-        call: *call,
+        call: CollectiveCall { counts: counts.arrays(), ..*call },
+        _counts: counts,
         plan,
         position: offloaded.position,
         handle: job.abi.handle(call.communicator),

@@ -317,7 +317,9 @@ impl End {
 
     /// Pleach did every operation, blocking and non-blocking, and only the expected calls fell back.
     pub(crate) fn check_that_everything_was_offloaded(&self) {
-        for operation in ["barrier", "broadcast", "reduce", "allreduce", "reduce-scatter-block", "scan", "exscan"] {
+        let reductions = ["reduce", "allreduce", "reduce-scatter-block", "reduce-scatter", "scan", "exscan"];
+        let copies = ["broadcast", "allgather", "allgatherv", "gather", "scatter", "alltoall"];
+        for operation in [&["barrier"][..], &reductions, &copies].concat() {
             for non_blocking in [false, true] {
                 let is_it = |row: &Value| row["operation"] == operation && row["non_blocking"] == non_blocking;
                 assert!(self.calls("taken", is_it) > 0, "{operation}, {non_blocking}: {}", self.report);

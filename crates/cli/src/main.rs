@@ -57,7 +57,7 @@ enum CliCommand {
     Doctor(doctor::DoctorArgs),
     /// Start the processes of a job, on this machine or on hosts made of network namespaces.
     Launch(launch::LaunchArgs),
-    /// Run an unmodified MPI program with its barriers, broadcasts and reductions offloaded.
+    /// Run an unmodified MPI program with its collective operations offloaded.
     Exec(exec::ExecArgs),
     /// One process of `pleach launch`.
     #[command(hide = true)]

@@ -2,15 +2,17 @@
 //!
 //! In: the arguments of the call. Out: a plan, or the reason why the native MPI does the call. The reason is the same on all ranks,
 //! because it follows only from what the standard requires to be the same on all of them: the operation and its order, count,
-//! datatype and operator of reductions, the bytes of a broadcast, the root.
+//! datatype and operator of reductions, the bytes of a broadcast, the root. `block_plan.rs` has the calls that copy blocks.
 
-use pleach::Communicator;
+use pleach::{BlockCollective, BlockLengths, Communicator};
 
 use crate::abi::size_of_type;
+use crate::block_plan::{self, BlockCounts, BlockPlan};
 use crate::collective_call::{CollectiveCall, FallbackReason, MpiCollective, RankAndSize};
 use crate::datatypes::{ElementLayout, MpiReduction, slice};
 use crate::mpi_job::MpiJob;
-use crate::packing;
+use crate::packing::{self, UserElements};
+use crate::replay_log::LoggedInput;
 
 /// If the ranks of a host are not contiguous, a scan gathers the vectors of all ranks: at most so many bytes.
 const MAX_GATHERED_BYTES: usize = 1 << 30;
@@ -18,9 +20,9 @@ const MAX_GATHERED_BYTES: usize = 1 << 30;
 /// What to do for a call.
 #[derive(Clone, Copy)]
 pub(crate) struct CallPlan {
-    /// Elements of this rank's own vector.
+    /// Elements of this rank's own vector; of all blocks, if there is a count for each rank.
     count: usize,
-    /// Bytes of this rank's own vector: without padding in a broadcast, with padding in a reduction.
+    /// Bytes of this rank's own vector: without padding in a broadcast, with padding in a reduction. Of blocks of different lengths, the mean.
     pub(crate) bytes: usize,
     pub(crate) payload: CallPayload,
 }
@@ -33,12 +35,18 @@ pub(crate) enum CallPayload {
         is_contiguous: bool,
     },
     Elements(MpiReduction),
+    /// Elements to reduce, with a count for each rank.
+    ElementBlocks(MpiReduction, BlockPlan),
+    /// Bytes to copy from rank to rank.
+    Blocks(BlockPlan),
 }
 
 impl CallPlan {
+    /// The plan as far as it does not depend on the communicator: that of blocks follows in [`Self::completed`].
     #[inline(always)]
     pub(crate) fn of(job: &MpiJob, call: &CollectiveCall) -> Result<Self, FallbackReason> {
-        if call.collective == MpiCollective::Barrier {
+        // Whether types and counts of copies matter at this rank depends on its communicator, so none is read before.
+        if call.collective == MpiCollective::Barrier || call.collective.copies_blocks() {
             return Ok(Self { count: 0, bytes: 0, payload: CallPayload::Nothing });
         }
         let count = usize::try_from(call.count).map_err(|_| FallbackReason::Argument)?;
@@ -53,18 +61,54 @@ impl CallPlan {
         }
         let operator = job.abi.operator(call.operator).ok_or(FallbackReason::Operator)?;
         let fold = MpiReduction::of(class.ok_or(FallbackReason::Type)?, operator).ok_or(FallbackReason::Type)?;
+        if call.collective.has_counts() {
+            return Ok(Self { count: 0, bytes: 0, payload: CallPayload::Elements(fold) });
+        }
         let bytes = count.checked_mul(fold.stride()).ok_or(FallbackReason::TooLarge)?;
         Ok(Self { count, bytes, payload: CallPayload::Elements(fold) })
     }
 
-    /// Rejects vectors that are too long, and arguments that the native MPI should report as wrong.
-    #[inline]
-    pub(crate) fn check(
-        &self,
+    /// The whole plan, after the communicator was found. Rejects vectors that are too long, and arguments that the native MPI should report as
+    /// wrong.
+    #[inline(always)]
+    pub(crate) fn completed(
+        self,
         job: &MpiJob,
         call: &CollectiveCall,
         position: RankAndSize,
-    ) -> Result<(), FallbackReason> {
+    ) -> Result<Self, FallbackReason> {
+        match self.payload {
+            _ if call.collective.copies_blocks() => {
+                let blocks = BlockPlan::of_copies(job, call, position)?;
+                Ok(Self { count: 0, bytes: blocks.bytes, payload: CallPayload::Blocks(blocks) })
+            }
+            CallPayload::Elements(fold) if call.collective.has_counts() => {
+                let BlockCounts { blocks, total } = BlockPlan::of_counts(job, call, position, fold.stride())?;
+                let payload = CallPayload::ElementBlocks(fold, blocks);
+                let plan = Self { count: total, bytes: blocks.bytes, payload };
+                plan.check_counted(job, call, position, &blocks)
+            }
+            _ => self.check(job, call, position).map(|()| self),
+        }
+    }
+
+    /// The same for reductions with a count for each rank. A rank without a block needs no buffer for it.
+    fn check_counted(
+        self,
+        job: &MpiJob,
+        call: &CollectiveCall,
+        position: RankAndSize,
+        blocks: &BlockPlan,
+    ) -> Result<Self, FallbackReason> {
+        let in_place = call.send == job.abi.in_place;
+        let needs_result = in_place || blocks.length(call, position.rank) > 0;
+        let is_valid = self.bytes == 0
+            || call.send != 0 && call.receive != job.abi.in_place && (call.receive != 0 || !needs_result);
+        if is_valid { Ok(self) } else { Err(FallbackReason::Argument) }
+    }
+
+    #[inline]
+    fn check(&self, job: &MpiJob, call: &CollectiveCall, position: RankAndSize) -> Result<(), FallbackReason> {
         let total = self.bytes.checked_mul(position.size as usize).ok_or(FallbackReason::TooLarge)?;
         let fits = match call.collective {
             MpiCollective::ReduceScatter => total <= job.max_bytes,
@@ -76,8 +120,7 @@ impl CallPlan {
         if !fits {
             return Err(FallbackReason::TooLarge);
         }
-        let has_root = matches!(call.collective, MpiCollective::Broadcast | MpiCollective::Reduce);
-        if has_root && !u32::try_from(call.root).is_ok_and(|root| root < position.size) {
+        if call.collective.has_root() && !u32::try_from(call.root).is_ok_and(|root| root < position.size) {
             return Err(FallbackReason::Argument);
         }
         if self.bytes == 0 {
@@ -105,6 +148,24 @@ impl CallPlan {
         matches!(self.payload, CallPayload::Bytes { is_contiguous: true })
     }
 
+    /// Bytes of this rank's input.
+    pub(crate) fn input_bytes(&self, call: &CollectiveCall, position: RankAndSize) -> usize {
+        let (ranks, is_root) = (position.size as usize, call.root as u32 == position.rank);
+        match (call.collective, self.payload) {
+            (_, CallPayload::ElementBlocks(fold, _)) => self.count * fold.stride(),
+            (MpiCollective::ReduceScatter | MpiCollective::AllToAll, _) => self.bytes * ranks,
+            (MpiCollective::Scatter, _) => {
+                if is_root {
+                    self.bytes * ranks
+                } else {
+                    0
+                }
+            }
+            (MpiCollective::AllGatherV, CallPayload::Blocks(blocks)) => blocks.length(call, position.rank),
+            _ => self.bytes,
+        }
+    }
+
     /// True if the call overwrites its input before it is complete.
     pub(crate) fn overwrites_input(&self, job: &MpiJob, call: &CollectiveCall) -> bool {
         call.send == job.abi.in_place
@@ -127,11 +188,16 @@ pub(crate) enum OffloadedOperation {
     ReduceScatter(MpiReduction),
     Scan(MpiReduction),
     ExclusiveScan(MpiReduction),
+    Blocks(BlockCollective, BlockLengths),
 }
 
 impl OffloadedOperation {
-    pub(crate) fn of(call: &CollectiveCall, plan: &CallPlan) -> Self {
+    pub(crate) fn of(call: &CollectiveCall, plan: &CallPlan, position: RankAndSize) -> Self {
         match (call.collective, plan.payload) {
+            (_, CallPayload::ElementBlocks(fold, blocks)) => {
+                Self::Blocks(BlockCollective::ReduceScatter(fold.kind), blocks.lengths(call, position))
+            }
+            (_, CallPayload::Blocks(blocks)) => Self::Blocks(copy_of(call), blocks.lengths(call, position)),
             (MpiCollective::Reduce, CallPayload::Elements(fold)) => Self::Reduce(fold),
             (MpiCollective::AllReduce, CallPayload::Elements(fold)) => Self::AllReduce(fold),
             (MpiCollective::ReduceScatter, CallPayload::Elements(fold)) => Self::ReduceScatter(fold),
@@ -146,10 +212,10 @@ impl OffloadedOperation {
     pub(crate) fn start(
         call: &CollectiveCall,
         plan: &CallPlan,
-        communicator: &Communicator,
+        (communicator, position): (&Communicator, RankAndSize),
         bytes: Vec<u8>,
     ) -> Result<pleach::OwnedRequest, pleach::Error> {
-        match Self::of(call, plan) {
+        match Self::of(call, plan, position) {
             Self::Barrier => communicator.start_owned_barrier(),
             Self::Broadcast => communicator.start_owned_broadcast(bytes, call.root as u32),
             Self::Reduce(fold) => communicator.start_owned_reduce(bytes, fold.kind, call.root as u32),
@@ -157,7 +223,19 @@ impl OffloadedOperation {
             Self::ReduceScatter(fold) => communicator.start_owned_reduce_scatter(bytes, fold.kind),
             Self::Scan(fold) => communicator.start_owned_scan(bytes, fold.kind),
             Self::ExclusiveScan(fold) => communicator.start_owned_exclusive_scan(bytes, fold.kind),
+            Self::Blocks(collective, lengths) => communicator.start_owned_blocks(collective, lengths, bytes),
         }
+    }
+}
+
+/// The operation of Pleach that copies the blocks of a call.
+fn copy_of(call: &CollectiveCall) -> BlockCollective {
+    let root = call.root as u32;
+    match call.collective {
+        MpiCollective::Gather => BlockCollective::Gather { root },
+        MpiCollective::Scatter => BlockCollective::Scatter { root },
+        MpiCollective::AllToAll => BlockCollective::AllToAll,
+        _ => BlockCollective::AllGather,
     }
 }
 
@@ -179,9 +257,13 @@ pub(crate) fn prepare(
             // SAFETY: the user guarantees that many bytes there.
             Ok(unsafe { slice(call.receive as *const u8, plan.bytes) }.to_vec())
         }
-        (_, CallPayload::Bytes { .. }) => packing::pack(job, call, plan.bytes),
+        (_, CallPayload::Bytes { .. }) => packing::pack(job, UserElements::of_broadcast(call), plan.bytes),
+        (_, CallPayload::Blocks(_)) => {
+            let mut bytes = Vec::with_capacity(plan.input_bytes(call, position));
+            block_plan::load_into(job, call, position, &mut bytes).map(|()| bytes)
+        }
         (MpiCollective::ReduceScatter, CallPayload::Elements(fold)) => Ok(load(fold, plan.count * ranks)),
-        (_, CallPayload::Elements(fold)) => Ok(load(fold, plan.count)),
+        (_, CallPayload::Elements(fold) | CallPayload::ElementBlocks(fold, _)) => Ok(load(fold, plan.count)),
     }
 }
 
@@ -205,12 +287,14 @@ pub(crate) fn finish(
         (_, CallPayload::Bytes { is_contiguous: true }) => unsafe {
             bytes.as_ptr().copy_to_nonoverlapping(to, bytes.len())
         },
-        (_, CallPayload::Bytes { .. }) => packing::unpack(job, call, bytes)?,
+        (_, CallPayload::Bytes { .. }) => packing::unpack(job, UserElements::of_broadcast(call), bytes)?,
+        (_, CallPayload::Blocks(_)) => block_plan::store(job, call, position, bytes)?,
         (MpiCollective::Reduce, _) if !is_root => {}
         // The first rank has no predecessors: its buffer stays as it is.
         (MpiCollective::ExclusiveScan, _) if position.rank == 0 => {}
+        _ if bytes.is_empty() => {}
         // SAFETY: the user guarantees room for that many elements there.
-        (_, CallPayload::Elements(fold)) => unsafe { fold.store(bytes, to) },
+        (_, CallPayload::Elements(fold) | CallPayload::ElementBlocks(fold, _)) => unsafe { fold.store(bytes, to) },
     }
     Ok(())
 }
@@ -221,28 +305,39 @@ pub(crate) fn input_of(
     call: &CollectiveCall,
     plan: &CallPlan,
     position: RankAndSize,
-    into: &mut Vec<u8>,
+    into: &mut LoggedInput,
 ) -> bool {
+    let LoggedInput { bytes, counts } = into;
     let from = if call.send == job.abi.in_place { call.receive } else { call.send } as *const u8;
     let (fold, count) = match (call.collective, plan.payload) {
         (_, CallPayload::Nothing) => return true,
         // The bytes of other ranks than the root do not matter.
         (MpiCollective::Broadcast, _) if call.root as u32 != position.rank => {
-            into.resize(plan.bytes, 0);
+            bytes.resize(plan.bytes, 0);
             return true;
         }
         (_, CallPayload::Bytes { is_contiguous: true }) => {
             // SAFETY: the user guarantees that many bytes there.
-            into.extend_from_slice(unsafe { slice(call.receive as *const u8, plan.bytes) });
+            bytes.extend_from_slice(unsafe { slice(call.receive as *const u8, plan.bytes) });
             return true;
         }
         (_, CallPayload::Bytes { .. }) => {
-            return prepare(job, call, plan, position).map(|bytes| *into = bytes).is_ok();
+            return prepare(job, call, plan, position).map(|packed| *bytes = packed).is_ok();
+        }
+        (_, CallPayload::Blocks(blocks)) => {
+            let blocks = (0..if call.collective.has_counts() { position.size } else { 1 })
+                .map(|rank| blocks.length(call, rank) as i32);
+            counts.extend(blocks);
+            return block_plan::load_into(job, call, position, bytes).is_ok();
+        }
+        (_, CallPayload::ElementBlocks(fold, blocks)) => {
+            counts.extend((0..position.size).map(|rank| (blocks.length(call, rank) / fold.stride()) as i32));
+            (fold, plan.count)
         }
         (MpiCollective::ReduceScatter, CallPayload::Elements(fold)) => (fold, plan.count * position.size as usize),
         (_, CallPayload::Elements(fold)) => (fold, plan.count),
     };
     // SAFETY: the user guarantees that many elements there.
-    unsafe { fold.load_into(into, from, count) };
+    unsafe { fold.load_into(bytes, from, count) };
     true
 }

@@ -24,7 +24,7 @@ pub(crate) enum CallMode {
     NonBlocking,
 }
 
-pub(crate) const COLLECTIVES: [(MpiCollective, &str); 7] = [
+pub(crate) const COLLECTIVES: [(MpiCollective, &str); 13] = [
     (MpiCollective::Barrier, "barrier"),
     (MpiCollective::Broadcast, "broadcast"),
     (MpiCollective::Reduce, "reduce"),
@@ -32,9 +32,15 @@ pub(crate) const COLLECTIVES: [(MpiCollective, &str); 7] = [
     (MpiCollective::ReduceScatter, "reduce-scatter-block"),
     (MpiCollective::Scan, "scan"),
     (MpiCollective::ExclusiveScan, "exscan"),
+    (MpiCollective::ReduceScatterV, "reduce-scatter"),
+    (MpiCollective::AllGather, "allgather"),
+    (MpiCollective::AllGatherV, "allgatherv"),
+    (MpiCollective::Gather, "gather"),
+    (MpiCollective::Scatter, "scatter"),
+    (MpiCollective::AllToAll, "alltoall"),
 ];
 
-/// Upper bounds of the size classes, in bytes of one rank's vector.
+/// Upper bounds of the size classes, in bytes of one rank's vector or block.
 const SIZE_CLASSES: [u64; 8] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, u64::MAX];
 const MODES: usize = 2;
 const OFFLOADED_CELLS: usize = COLLECTIVES.len() * MODES * SIZE_CLASSES.len();

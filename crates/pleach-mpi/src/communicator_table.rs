@@ -14,7 +14,7 @@ use crate::call_statistics::CallMode;
 use crate::choice_table::{CHOICE_NUMBERS, ChoiceTable};
 use crate::collective_call::{CollectiveCall, FallbackReason, RankAndSize};
 use crate::mpi_job::MpiJob;
-use crate::replay_log::ReplayLog;
+use crate::replay_log::{LoggedInput, ReplayLog};
 
 /// Offloaded communicators at a time: each uses some shared memory.
 const MAX_FORMED: i64 = 1024;
@@ -109,14 +109,14 @@ impl OffloadedCommunicator {
         self.recovery_handle
     }
 
-    /// Logs the input of a call, in case other ranks need it again.
+    /// Logs the input of a call, in case other ranks need it again. `bytes` is its length.
     #[inline]
     pub(crate) fn log_input(
         &self,
         call: &CollectiveCall,
         mode: CallMode,
-        bytes: usize,
-        input: impl FnOnce(&mut Vec<u8>) -> bool,
+        bytes: impl FnOnce() -> usize,
+        input: impl FnOnce(&mut LoggedInput) -> bool,
     ) {
         if self.is_between_hosts() {
             self.steps.are_in_step.store(false, Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl OffloadedCommunicator {
             PLEACH_CALLS.fetch_add(1, Ordering::Relaxed);
             let number = self.completed();
             self.started.store(number + 1, Ordering::Relaxed);
-            self.replay_log().push(number, call, mode, bytes, input);
+            self.replay_log().push(number, call, mode, bytes(), input);
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use pleach::Operator;
 
+use crate::abort::abort;
 use crate::agreement::{AgreedProgress, TrialBallot};
 use crate::communicator_table::OffloadedCommunicator;
 use crate::mpi_job::MpiJob;
@@ -50,7 +51,7 @@ fn within_host(job: &MpiJob, offloaded: &OffloadedCommunicator, ballot: &TrialBa
         Ok(()) => TrialBallot::decode(&values),
         Err(error) => {
             recovery::leave_death_to_launcher(offloaded, &error);
-            recovery::abort(job, &error.to_string()) // Within a host nothing fails but a rank's death.
+            abort(job, &error.to_string()) // Within a host nothing fails but a rank's death.
         }
     }
 }
@@ -62,7 +63,7 @@ fn between_hosts(
 ) -> Result<TrialBallot, PleachFailed> {
     let values = AgreedProgress::encode(offloaded.progress(&offloaded.replay_log()), false, ballot);
     let Some(mut pending) = job.channel(offloaded.recovery_handle()).start_all_reduce_min(values) else {
-        recovery::abort(job, "MPI_Iallreduce failed");
+        abort(job, "MPI_Iallreduce failed");
     };
     let mut tests = 0_u32;
     while !recovery::test(job, pending.request()) {

@@ -65,11 +65,15 @@ functions! {
     Bcast_c, Reduce_c, Allreduce_c, Reduce_scatter_block_c, Scan_c, Exscan_c,
     Ibarrier, Ibcast, Ireduce, Iallreduce, Ireduce_scatter_block, Iscan, Iexscan,
     Ibcast_c, Ireduce_c, Iallreduce_c, Ireduce_scatter_block_c, Iscan_c, Iexscan_c,
-    Comm_rank, Comm_size, Comm_test_inter, Comm_group, Comm_create, Group_free, Group_translate_ranks,
+    Reduce_scatter, Allgather, Allgatherv, Gather, Scatter, Alltoall,
+    Reduce_scatter_c, Allgather_c, Allgatherv_c, Gather_c, Scatter_c, Alltoall_c,
+    Ireduce_scatter, Iallgather, Iallgatherv, Igather, Iscatter, Ialltoall,
+    Ireduce_scatter_c, Iallgather_c, Iallgatherv_c, Igather_c, Iscatter_c, Ialltoall_c,
+    Comm_rank, Comm_size, Comm_remote_size, Comm_test_inter, Comm_group, Comm_create, Group_free, Group_translate_ranks,
     Comm_create_keyval, Comm_set_attr, Comm_free, Comm_disconnect,
     Win_create, Win_create_c, Win_allocate, Win_allocate_c, Win_allocate_shared, Win_allocate_shared_c,
     Win_create_dynamic,
-    Type_size, Pack, Unpack, Test, Wait,
+    Type_size, Type_get_extent, Pack, Unpack, Test, Wait,
     Grequest_start, Grequest_complete, Status_set_elements, Status_set_cancelled,
 }
 

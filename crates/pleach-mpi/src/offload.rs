@@ -24,7 +24,7 @@ pub(crate) fn run(call: &CollectiveCall) -> Result<CallOutcome, FallbackReason> 
     }
     let plan = CallPlan::of(job, call)?;
     let offloaded = communicator_forming::lookup_or_form(job, call.communicator)?;
-    plan.check(job, call, offloaded.position)?;
+    let plan = plan.completed(job, call, offloaded.position)?;
     let bytes = plan.bytes;
     // The rare paths get copies, so that the plan itself can stay in registers.
     let copy = || plan;
@@ -67,9 +67,12 @@ fn run_and_recover(
 ) -> CallOutcome {
     let bytes = plan.bytes;
     let copy = || plan;
-    offloaded.log_input(call, CallMode::Blocking, bytes, |into| {
-        call_plan::input_of(job, call, &copy(), offloaded.position, into)
-    });
+    offloaded.log_input(
+        call,
+        CallMode::Blocking,
+        || copy().input_bytes(call, offloaded.position),
+        |into| call_plan::input_of(job, call, &copy(), offloaded.position, into),
+    );
     match run_on(job, call, plan, offloaded) {
         Ok(()) => {
             if offloaded.complete() {
@@ -152,7 +155,7 @@ fn run_prepared(
 ) -> Result<(), pleach::Error> {
     let OffloadedCommunicator { communicator, position, .. } = offloaded;
     let mut bytes = call_plan::prepare(job, call, &plan, *position)?;
-    match OffloadedOperation::of(call, &plan) {
+    match OffloadedOperation::of(call, &plan, *position) {
         OffloadedOperation::Barrier => communicator.barrier()?,
         OffloadedOperation::Broadcast => communicator.broadcast(&mut bytes, call.root as u32)?,
         OffloadedOperation::Reduce(fold) => communicator.reduce_bytes(&mut bytes, fold.kind, call.root as u32)?,
@@ -160,6 +163,9 @@ fn run_prepared(
         OffloadedOperation::ReduceScatter(fold) => bytes = communicator.reduce_scatter_owned(bytes, fold.kind)?,
         OffloadedOperation::Scan(fold) => bytes = communicator.scan_owned(bytes, fold.kind)?,
         OffloadedOperation::ExclusiveScan(fold) => bytes = communicator.exclusive_scan_owned(bytes, fold.kind)?,
+        OffloadedOperation::Blocks(collective, lengths) => {
+            bytes = communicator.run_owned_blocks(collective, lengths, bytes)?;
+        }
     }
     call_plan::finish(job, call, &plan, *position, &bytes)
 }

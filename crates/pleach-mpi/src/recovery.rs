@@ -20,9 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::abort::abort;
 use crate::agreement::{AgreedProgress, TrialBallot};
 use crate::call_plan::CallPlan;
-use crate::collective_call::{CollectiveCall, MpiCollective};
+use crate::collective_call::CollectiveCall;
 use crate::communicator_table::{self, OffloadedCommunicator};
 use crate::log::log;
 use crate::mpi_job::MpiJob;
@@ -30,7 +31,8 @@ use crate::native_calls;
 use crate::native_mpi::invoke;
 use crate::progress;
 use crate::recovery_guard::RecoveryGuard;
-use crate::replay_log::{RecoveryState, ReplayLog, ReplayState, ReplayedCall};
+use crate::replay_arguments;
+use crate::replay_log::{LoggedInput, RecoveryState, ReplayLog, ReplayState, ReplayedCall};
 use crate::requests;
 
 /// So many calls on a communicator are non-blocking after those that are replayed: by then, all ranks have recovered everywhere.
@@ -38,8 +40,6 @@ const NON_BLOCKING_CALLS: u64 = 1000;
 
 /// After a process has died, the launcher of the MPI has this long to end the job.
 const LAUNCHER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Launchers forward what ranks write, and some drop what they have not forwarded when a rank aborts the job: the reason would be lost.
-const FORWARDING_TIME: Duration = Duration::from_millis(250);
 
 /// Some communicator of this rank has failed.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
@@ -119,7 +119,7 @@ pub(crate) fn recover(
         let log = communicator.replay_log();
         match log.input_of(communicator.completed()) {
             // SAFETY: the bytes came from there.
-            Some((_, bytes)) => unsafe {
+            Some((_, LoggedInput { bytes, .. })) => unsafe {
                 bytes.as_ptr().copy_to_nonoverlapping(call.receive as *mut u8, bytes.len());
             },
             None => abort(job, "the input of an in-place call was too long for the replay log"),
@@ -501,20 +501,11 @@ fn begin_replay(
 
 /// Starts a call again that this rank has completed.
 fn replay(job: &MpiJob, communicator: &OffloadedCommunicator, log: &ReplayLog, number: u64) -> ReplayedCall {
-    let Some((call, bytes)) = log.input_of(number) else {
+    let Some((call, input)) = log.input_of(number) else {
         abort(job, "another rank needs this rank's input of an earlier call, which is no longer in the replay log");
     };
-    let mut call = CollectiveCall { communicator: communicator.recovery_handle(), ..*call };
-    let mut buffers = [bytes.to_vec(), vec![0; bytes.len()]];
-    if call.collective == MpiCollective::Broadcast {
-        (call.count, call.datatype) = (bytes.len() as i64, job.abi.byte);
-        call.receive = buffers[0].as_mut_ptr() as usize;
-    } else if call.send == job.abi.in_place {
-        // In place again: all ranks must do the same, and Open MPI has another algorithm for it.
-        call.receive = buffers[0].as_mut_ptr() as usize;
-    } else {
-        (call.send, call.receive) = (buffers[0].as_ptr() as usize, buffers[1].as_mut_ptr() as usize);
-    }
+    let call = CollectiveCall { communicator: communicator.recovery_handle(), ..*call };
+    let (call, buffers) = replay_arguments::of(job, &call, communicator.position, input);
     ReplayedCall { request: start(job, &call), _buffers: buffers }
 }
 
@@ -538,15 +529,4 @@ pub(crate) fn test(job: &MpiJob, request: &mut usize) -> bool {
         abort(job, "the native MPI failed to replay a call");
     }
     is_complete != 0
-}
-
-/// Aborts the job: better no result than a wrong one.
-pub(crate) fn abort(job: &MpiJob, why: &str) -> ! {
-    log(&format!("aborting the job: {why}"));
-    std::thread::sleep(FORWARDING_TIME);
-    if let Some(abort) = job.mpi.real.Abort {
-        // SAFETY: the world exists until the native MPI is finalized.
-        unsafe { invoke!(abort; job.abi.world, 1_usize) };
-    }
-    std::process::abort()
 }

@@ -37,7 +37,17 @@ struct LoggedCall {
     call: CollectiveCall,
     mode: CallMode,
     /// None if it was too long.
-    input: Option<Vec<u8>>,
+    input: Option<LoggedInput>,
+}
+
+/// What the native MPI needs to do a call again, apart from its arguments, which may refer to memory that the user has freed.
+#[derive(Default)]
+pub(crate) struct LoggedInput {
+    /// This rank's input, in the format of the native MPI.
+    pub(crate) bytes: Vec<u8>,
+    /// Of a call that copies blocks, the bytes of each rank's block, or one number if all have the same; of a reduce-scatter with counts,
+    /// these.
+    pub(crate) counts: Vec<i32>,
 }
 
 /// The recovery of a communicator.
@@ -61,7 +71,16 @@ pub(crate) struct ReplayState {
 /// A call in flight on the native MPI, and its buffers.
 pub(crate) struct ReplayedCall {
     pub(crate) request: usize,
-    pub(crate) _buffers: [Vec<u8>; 2],
+    pub(crate) _buffers: ReplayBuffers,
+}
+
+/// The memory of a call in flight.
+#[derive(Default)]
+pub(crate) struct ReplayBuffers {
+    pub(crate) input: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+    pub(crate) counts: Vec<i32>,
+    pub(crate) displacements: Vec<i32>,
 }
 
 impl ReplayLog {
@@ -78,7 +97,7 @@ impl ReplayLog {
         call: &CollectiveCall,
         mode: CallMode,
         bytes: usize,
-        input: impl FnOnce(&mut Vec<u8>) -> bool,
+        input: impl FnOnce(&mut LoggedInput) -> bool,
     ) {
         let mut buffer = Vec::new();
         if self.calls.len() == MAX_CALLS {
@@ -96,8 +115,9 @@ impl ReplayLog {
             buffer = Vec::new();
         }
         buffer.clear();
-        let input = (bytes <= self.max_bytes / MAX_BYTES_PER_CALL && input(&mut buffer)).then_some(buffer);
-        self.bytes += input.as_ref().map_or(0, Vec::len);
+        let mut logged = LoggedInput { bytes: buffer, counts: Vec::new() };
+        let input = (bytes <= self.max_bytes / MAX_BYTES_PER_CALL && input(&mut logged)).then_some(logged);
+        self.bytes += input.as_ref().map_or(0, |input| input.bytes.len());
         self.calls.push_back(LoggedCall { number, call: *call, mode, input });
         while self.bytes > self.max_bytes {
             self.drop_oldest();
@@ -125,14 +145,14 @@ impl ReplayLog {
     /// Drops the oldest call; its buffer can be reused.
     fn drop_oldest(&mut self) -> Vec<u8> {
         let input = self.calls.pop_front().and_then(|oldest| oldest.input).unwrap_or_default();
-        self.bytes -= input.len();
-        input
+        self.bytes -= input.bytes.len();
+        input.bytes
     }
 
     /// The call with this number and its input, if it is still in the log.
-    pub(crate) fn input_of(&self, number: u64) -> Option<(&CollectiveCall, &[u8])> {
+    pub(crate) fn input_of(&self, number: u64) -> Option<(&CollectiveCall, &LoggedInput)> {
         let logged = self.calls.iter().find(|logged| logged.number == number)?;
-        Some((&logged.call, logged.input.as_deref()?))
+        Some((&logged.call, logged.input.as_ref()?))
     }
 }
 
@@ -150,12 +170,11 @@ mod tests {
     }
 
     fn call_of(collective: MpiCollective) -> CollectiveCall {
-        let (send, receive, count, datatype, operator, root, communicator) = (0, 0, 0, 0, 0, 0, 0);
-        CollectiveCall { collective, send, receive, count, datatype, operator, root, communicator }
+        CollectiveCall::of(collective, 0)
     }
 
-    fn fill(into: &mut Vec<u8>, byte: u8, length: usize) -> bool {
-        into.resize(length, byte);
+    fn fill(into: &mut LoggedInput, byte: u8, length: usize) -> bool {
+        into.bytes.resize(length, byte);
         true
     }
 
@@ -165,8 +184,8 @@ mod tests {
         for number in 0..100 {
             log.push(number, &call(), CallMode::Blocking, 8, |into| fill(into, number as u8, 8));
         }
-        assert_eq!(log.input_of(99).map(|(_, bytes)| bytes[0]), Some(99));
-        assert_eq!(log.input_of(36).map(|(_, bytes)| bytes[0]), Some(36));
+        assert_eq!(log.input_of(99).map(|(_, input)| input.bytes[0]), Some(99));
+        assert_eq!(log.input_of(36).map(|(_, input)| input.bytes[0]), Some(36));
         assert!(log.input_of(35).is_none() && log.input_of(100).is_none());
         for number in 100..200 {
             log.push(number, &call(), CallMode::Blocking, LONG, |into| fill(into, 0, LONG));
@@ -176,8 +195,8 @@ mod tests {
         for number in 200..300 {
             log.push(number, &call(), CallMode::Blocking, 8, |into| fill(into, number as u8, 8));
         }
-        assert_eq!(log.input_of(299).map(|(_, bytes)| bytes), Some(&[299_u32 as u8; 8][..]));
-        let capacity: usize = log.calls.iter().flat_map(|call| &call.input).map(Vec::capacity).sum();
+        assert_eq!(log.input_of(299).map(|(_, input)| &input.bytes[..]), Some(&[299_u32 as u8; 8][..]));
+        let capacity: usize = log.calls.iter().flat_map(|call| &call.input).map(|input| input.bytes.capacity()).sum();
         assert!(log.bytes == 8 * MAX_CALLS && capacity <= MAX_REUSED_BYTES * MAX_CALLS);
     }
 
@@ -192,18 +211,27 @@ mod tests {
             MpiCollective::Barrier,
             MpiCollective::ReduceScatter,
             MpiCollective::Reduce,
+            MpiCollective::Gather,
+            MpiCollective::AllGather,
+            MpiCollective::AllGatherV,
+            MpiCollective::AllToAll,
+            MpiCollective::Scatter,
         ];
         let mut first_logged = Vec::new();
         for (number, collective) in (0..).zip(collectives) {
             log.push(number, &call_of(collective), CallMode::Blocking, 8, |into| fill(into, number as u8, 8));
-            assert_eq!(log.input_of(number).map(|(_, bytes)| bytes[0]), Some(number as u8), "the call in flight");
+            assert_eq!(
+                log.input_of(number).map(|(_, input)| input.bytes[0]),
+                Some(number as u8),
+                "the call in flight"
+            );
             let first =
                 (0..=number).find(|number| log.input_of(*number).is_some()).expect("at least the call in flight");
             assert!((first..=number).all(|number| log.input_of(number).is_some()), "no gaps");
             first_logged.push(first);
         }
         // Some rank may lack the result of the last synchronizing call: it stays until there is another.
-        assert_eq!(first_logged, [0, 0, 0, 2, 2, 4, 5]);
+        assert_eq!(first_logged, [0, 0, 0, 2, 2, 4, 5, 5, 5, 8, 8, 10]);
     }
 
     /// A synchronizing call that failed proves nothing; the next call then has the same number.
@@ -213,7 +241,7 @@ mod tests {
         log.push(0, &call(), CallMode::Blocking, 8, |into| fill(into, 1, 8));
         log.push(1, &call_of(MpiCollective::AllReduce), CallMode::Blocking, 8, |into| fill(into, 2, 8));
         log.push(1, &call_of(MpiCollective::AllReduce), CallMode::Blocking, 8, |into| fill(into, 3, 8));
-        assert_eq!(log.input_of(0).map(|(_, bytes)| bytes[0]), Some(1));
+        assert_eq!(log.input_of(0).map(|(_, input)| input.bytes[0]), Some(1));
     }
 
     #[test]
@@ -239,7 +267,7 @@ mod tests {
         log.push(1, &all_reduce, CallMode::NonBlocking, 8, |into| fill(into, 1, 8));
         for number in 2..10 {
             log.push(number, &all_reduce, CallMode::Blocking, 8, |into| fill(into, number as u8, 8));
-            assert_eq!(log.input_of(1).map(|(_, bytes)| bytes[0]), Some(1));
+            assert_eq!(log.input_of(1).map(|(_, input)| input.bytes[0]), Some(1));
         }
         assert_eq!(log.first_in_flight(), Some(1));
         assert!(log.is_in_flight(1) && !log.is_in_flight(2));

@@ -15,10 +15,13 @@ use std::time::Duration;
 use nix::libc;
 use pleach::OwnedRequest;
 
+use crate::abort::abort;
 use crate::call_plan::{self, CallPlan, OffloadedOperation};
 use crate::call_statistics::CallMode;
 use crate::choice_table::ChoiceKey;
-use crate::collective_call::{CallOutcome, CollectiveCall, FallbackReason, MpiCollective, RankAndSize, ServedBy};
+use crate::collective_call::{
+    CallOutcome, CollectiveCall, FallbackReason, MpiCollective, OwnedCounts, RankAndSize, ServedBy,
+};
 use crate::communicator_table::{self, OffloadedCommunicator};
 use crate::completion::RequestCompletion;
 use crate::configuration::ChoiceMode;
@@ -28,6 +31,7 @@ use crate::native_mpi::invoke;
 use crate::progress;
 use crate::recovery;
 use crate::recovery_guard::RecoveryGuard;
+use crate::replay_log::LoggedInput;
 use crate::trial::Way;
 
 /// How often the thread advances pending calls.
@@ -36,6 +40,8 @@ const ADVANCE_INTERVAL: Duration = Duration::from_micros(100);
 /// A call in flight.
 struct PendingCall {
     call: CollectiveCall,
+    /// The counts to which it refers.
+    _counts: OwnedCounts,
     plan: CallPlan,
     position: RankAndSize,
     /// The communicator, by handle and context.
@@ -153,7 +159,7 @@ impl PendingCall {
         if let PendingStage::Arrived(bytes) = &*stage
             && let Err(error) = call_plan::finish(job, &self.call, &self.plan, self.position, bytes)
         {
-            recovery::abort(job, &format!("{error} in a non-blocking call"));
+            abort(job, &format!("{error} in a non-blocking call"));
         }
         if !stage.has_arrived() {
             return;
@@ -186,7 +192,7 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
     }
     let plan = CallPlan::of(job, call)?;
     let offloaded = communicator_table::lookup_formed(job, call.communicator)?;
-    plan.check(job, call, offloaded.position)?;
+    let plan = plan.completed(job, call, offloaded.position)?;
     let way = offloaded.choices.way(ChoiceKey::of(call.collective, plan.bytes));
     // As blocking calls. An exchange would block. Ranks that do not know of a failure yet do such a call without any agreement.
     let is_before_agreement = !offloaded.has_failed() || recovery::has_deferred(offloaded);
@@ -201,8 +207,11 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
     }
     let stage =
         if communicates { start_operation(job, call, &plan, offloaded) } else { PendingStage::Arrived(Vec::new()) };
+    // SAFETY: the user guarantees counts for all ranks.
+    let counts = unsafe { OwnedCounts::of(&call.counts, offloaded.position.size as usize) };
     let pending = Arc::new(PendingCall {
-        call: *call,
+        call: CollectiveCall { counts: counts.arrays(), ..*call },
+        _counts: counts,
         plan,
         position: offloaded.position,
         handle: job.abi.handle(call.communicator),
@@ -213,11 +222,11 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
     });
     let status = start_request(job, &pending, request);
     if status != 0 {
-        recovery::abort(job, "MPI_Grequest_start failed");
+        abort(job, "MPI_Grequest_start failed");
     }
     if communicates {
-        let input = |into: &mut Vec<u8>| call_plan::input_of(job, call, &plan, offloaded.position, into);
-        offloaded.log_input(call, CallMode::NonBlocking, bytes, input);
+        let input = |into: &mut LoggedInput| call_plan::input_of(job, call, &plan, offloaded.position, into);
+        offloaded.log_input(call, CallMode::NonBlocking, || plan.input_bytes(call, offloaded.position), input);
     }
     let has_arrived = pending.advance();
     if !has_arrived {
@@ -245,7 +254,8 @@ fn start_operation(
     offloaded: &OffloadedCommunicator,
 ) -> PendingStage {
     let input = call_plan::prepare(job, call, plan, offloaded.position);
-    match input.and_then(|input| OffloadedOperation::start(call, plan, &offloaded.communicator, input)) {
+    let target = (&offloaded.communicator, offloaded.position);
+    match input.and_then(|input| OffloadedOperation::start(call, plan, target, input)) {
         Ok(started) => PendingStage::Running(started),
         Err(error) => PendingStage::Failed(error),
     }

@@ -259,7 +259,7 @@ impl Communicator {
         Ok(BlockLengths::Each(lengths.ok_or_else(|| Error::invalid("the counts are too large"))?.into()))
     }
 
-    fn expect(&self, what: &str, found: usize, expected: usize) -> Result<(), Error> {
+    pub(crate) fn expect(&self, what: &str, found: usize, expected: usize) -> Result<(), Error> {
         if found == expected {
             return Ok(());
         }

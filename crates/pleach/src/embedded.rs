@@ -213,7 +213,7 @@ impl Communicator {
     pub fn start_owned_reduce_scatter(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<OwnedRequest, Error> {
         let lengths = BlockLengths::Equal(bytes.len() / self.size() as usize);
         let call = self.reduce_scatter_call(&bytes, lengths, kind)?;
-        self.start_owned_blocks(call, bytes)
+        self.start_owned_call(call, bytes)
     }
 
     /// Starts a scan; its result is the reduction of this rank's bytes and those of the ranks before it.
@@ -221,7 +221,7 @@ impl Communicator {
     /// # Errors
     /// As [`Self::scan`].
     pub fn start_owned_scan(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<OwnedRequest, Error> {
-        self.start_owned_blocks(scan_call(&bytes, kind, ScanExtent::Inclusive)?, bytes)
+        self.start_owned_call(scan_call(&bytes, kind, ScanExtent::Inclusive)?, bytes)
     }
 
     /// Starts an exclusive scan; its result is the reduction of the bytes of the ranks before this one, and empty at rank 0.
@@ -229,7 +229,7 @@ impl Communicator {
     /// # Errors
     /// As [`Self::exclusive_scan`].
     pub fn start_owned_exclusive_scan(&self, bytes: Vec<u8>, kind: ReductionKind) -> Result<OwnedRequest, Error> {
-        self.start_owned_blocks(scan_call(&bytes, kind, ScanExtent::Exclusive)?, bytes)
+        self.start_owned_call(scan_call(&bytes, kind, ScanExtent::Exclusive)?, bytes)
     }
 
     /// The counter of failures that this process has learned of.
@@ -248,7 +248,7 @@ impl Communicator {
         self.inner().known_failure()
     }
 
-    fn start_owned_blocks(&self, call: BlockCall, bytes: Vec<u8>) -> Result<OwnedRequest, Error> {
+    pub(crate) fn start_owned_call(&self, call: BlockCall, bytes: Vec<u8>) -> Result<OwnedRequest, Error> {
         let id = self.inner().start_blocks(call, bytes)?;
         Ok(OwnedRequest { communicator: Arc::clone(self.inner()), id })
     }

@@ -96,8 +96,8 @@ fn nodes(report: &MpiReport) -> Finding {
 }
 
 fn explained(explanation: &MpiExplanation) -> Vec<Finding> {
-    const BLOCKING: &str = "barrier, broadcast, reduce, allreduce, reduce-scatter-block, scan and exscan on intracommunicators, with the \
-         types and operators of the standard (docs/mpi.md)";
+    const BLOCKING: &str = "barrier, broadcast, reduce, allreduce, reduce-scatter, scan, exscan, allgather(v), gather, scatter and alltoall \
+         on intracommunicators, with the types and operators of the standard (docs/mpi.md)";
     let mut findings = vec![Finding::good("offloaded", BLOCKING)];
     findings.push(if explanation.non_blocking.starts_with("offloaded") {
         Finding::good("non-blocking", explanation.non_blocking.clone())

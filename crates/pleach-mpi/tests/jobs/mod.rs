@@ -317,12 +317,18 @@ impl End {
 
     /// Pleach did every operation, blocking and non-blocking, and only the expected calls fell back.
     pub(crate) fn check_that_everything_was_offloaded(&self) {
-        for operation in ["barrier", "broadcast", "reduce", "allreduce", "reduce-scatter-block", "scan", "exscan"] {
+        let reductions = ["reduce", "allreduce", "reduce-scatter-block", "reduce-scatter", "scan", "exscan"];
+        let copies = ["broadcast", "allgather", "allgatherv", "gather", "scatter", "alltoall"];
+        for operation in [&["barrier"][..], &reductions, &copies].concat() {
             for non_blocking in [false, true] {
                 let is_it = |row: &Value| row["operation"] == operation && row["non_blocking"] == non_blocking;
                 assert!(self.calls("taken", is_it) > 0, "{operation}, {non_blocking}: {}", self.report);
             }
         }
+        // The conformance program has no invalid arguments in these, and every type goes.
+        let of_blocks = |row: &Value| copies[1..].iter().any(|operation| row["operation"] == *operation);
+        let is_expected = |row: &Value| row["why"] == "intercommunicator" || row["why"] == "one rank";
+        assert_eq!(self.calls("left", |row| of_blocks(row) && !is_expected(row)), 0, "{}", self.report);
         let expected_fallbacks =
             ["invalid argument", "unsupported datatype", "user-defined operator", "intercommunicator", "one rank"];
         let others = self.calls("left", |row| !expected_fallbacks.iter().any(|why| row["why"] == *why));

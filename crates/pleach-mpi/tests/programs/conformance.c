@@ -1,6 +1,6 @@
 /* Every operation, type, operator, root, count and kind of communicator, checked against what the definition says.
  *
- * The reference is computed here, from everybody's input, which MPI_Allgather brings: the library takes nothing of that over, so
+ * The reference is computed here, from everybody's input, which messages bring: the library takes nothing of that over, so
  * that the judge shares no code with the judged. Integers, truth values, minima and maxima must come out bit by bit; sums and products
  * of floats within rounding, and with the same bits on every rank.
  *
@@ -262,6 +262,22 @@ static void *room(size_t bytes)
     return place;
 }
 
+/* Everybody's bytes, as many of each, in the order of ranks: by messages alone. */
+static void everybodys(const void *mine, size_t bytes, void *all, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    MPI_Request *requests = room(sizeof(MPI_Request) * 2 * (size_t)size);
+    MPI_Status *statuses = room(sizeof(MPI_Status) * 2 * (size_t)size);
+    for (int rank = 0; rank < size; rank++)
+        MUST(MPI_Irecv((char *)all + (size_t)rank * bytes, (int)bytes, MPI_BYTE, rank, 77, comm, &requests[rank]));
+    for (int rank = 0; rank < size; rank++)
+        MUST(MPI_Isend((void *)(uintptr_t)mine, (int)bytes, MPI_BYTE, rank, 77, comm, &requests[size + rank]));
+    MUST(MPI_Waitall(2 * size, requests, statuses));
+    free(requests);
+    free(statuses);
+}
+
 static Buffers buffers_of(const Type *type, long count, MPI_Comm comm, int factor)
 {
     int rank, size;
@@ -277,7 +293,7 @@ static Buffers buffers_of(const Type *type, long count, MPI_Comm comm, int facto
     state = ++round * 1000003u + (uint64_t)rank * 7919u;
     for (long i = 0; i < count * factor; i++)
         type->fill(made.input + (size_t)i * type->extent, i);
-    MUST(MPI_Allgather(made.input, (int)made.bytes, MPI_BYTE, made.all, (int)made.bytes, MPI_BYTE, comm));
+    everybodys(made.input, made.bytes, made.all, comm);
     memset(made.output, 0x5a, made.bytes);
     return made;
 }
@@ -322,7 +338,7 @@ static void compare_ranks(const char *what, const Type *type, int op, const char
     MPI_Comm_size(comm, &size);
     size_t bytes = (size_t)count * type->extent;
     char *all = room(bytes * (size_t)size);
-    MUST(MPI_Allgather((void *)(uintptr_t)got, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, comm));
+    everybodys(got, bytes, all, comm);
     for (int rank = 1; rank < size; rank++)
         for (long i = 0; i < count; i++)
             if (!type->same(all + (size_t)i * type->extent, all + (size_t)rank * bytes + (size_t)i * type->extent))
@@ -369,6 +385,57 @@ static void call(char verb, enum Manner manner, const void *send, void *receive,
     case 'x': MUST(MPI_Exscan(send, receive, count, type, op, comm)); break;
     case 'b': MUST(MPI_Reduce_scatter_block(send, receive, count, type, op, comm)); break;
     }
+}
+
+/* Counts of a reduce-scatter that sum up to `count` per rank: nothing for the first, twice as much for the last. */
+static void make_counts(int *counts, long count, int size)
+{
+    for (int rank = 0; rank < size; rank++)
+        counts[rank] = (int)(size == 1 ? count : rank == 0 ? 0 : rank == size - 1 ? 2 * count : count);
+}
+
+static void reduce_scatter(enum Manner manner, const void *send, void *receive, const int *counts, MPI_Datatype type, MPI_Op op,
+                           MPI_Comm comm)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (manner == NON_BLOCKING) {
+        MUST(MPI_Ireduce_scatter(send, receive, counts, type, op, comm, &request));
+        finish(&request);
+        return;
+    }
+#ifdef LARGE_COUNTS
+    if (manner == LARGE_COUNT) {
+        int size;
+        MPI_Comm_size(comm, &size);
+        MPI_Count *large = room(sizeof(MPI_Count) * (size_t)size);
+        for (int rank = 0; rank < size; rank++)
+            large[rank] = counts[rank];
+        MUST(MPI_Reduce_scatter_c(send, receive, large, type, op, comm));
+        free(large);
+        return;
+    }
+#endif
+    MUST(MPI_Reduce_scatter(send, receive, counts, type, op, comm));
+}
+
+static void check_reduce_scatter(const Type *type, int op, Buffers *b, long count, enum Manner manner, MPI_Comm comm)
+{
+    int rank, size;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    int *counts = room(sizeof(int) * (size_t)size);
+    make_counts(counts, count, size);
+    long before = 0;
+    for (int other = 0; other < rank; other++)
+        before += counts[other];
+    const char *expected = b->expected + (size_t)before * type->extent;
+    memset(b->output, 0x5a, b->bytes);
+    reduce_scatter(manner, b->input, counts[rank] ? b->output : NULL, counts, type->type, op_of(op), comm);
+    compare("reduce_scatter", type, op, expected, b->output, counts[rank], -1, comm);
+    memcpy(b->output, b->input, b->bytes);
+    reduce_scatter(manner, MPI_IN_PLACE, b->output, counts, type->type, op_of(op), comm);
+    compare("reduce_scatter in place", type, op, expected, b->output, counts[rank], -1, comm);
+    free(counts);
 }
 
 static void check_reductions(const Type *type, int op, long count, enum Manner manner, MPI_Comm comm)
@@ -429,6 +496,7 @@ static void check_reductions(const Type *type, int op, long count, enum Manner m
         memcpy(b.output, b.input, b.bytes);
         call('b', manner, MPI_IN_PLACE, b.output, (int)count, type->type, op_of(op), 0, comm);
         compare("reduce_scatter_block in place", type, op, b.expected + (size_t)rank * part, b.output, count, -1, comm);
+        check_reduce_scatter(type, op, &b, count, manner, comm);
     }
     free_buffers(&b);
 }
@@ -450,23 +518,35 @@ static void broadcast(enum Manner manner, void *buffer, int count, MPI_Datatype 
     MUST(MPI_Bcast(buffer, count, type, root, comm));
 }
 
+/* Ways to have ints in memory: as they are; x _ _ x; without gaps, but the other way round; two at a time. */
+enum { LAYOUTS = 4 };
+static MPI_Datatype layouts[LAYOUTS];
+static const int per_element[LAYOUTS] = { 1, 2, 2, 2 }, ints[LAYOUTS] = { 1, 4, 2, 2 };
+static const int order[LAYOUTS][2] = { { 0, 0 }, { 0, 3 }, { 1, 0 }, { 0, 1 } };
+
+static void make_layouts(void)
+{
+    int lengths[2] = { 1, 1 }, places[2] = { 1, 0 };
+    layouts[0] = MPI_INT;
+    MUST(MPI_Type_vector(2, 1, 3, MPI_INT, &layouts[1]));
+    MUST(MPI_Type_indexed(2, lengths, places, MPI_INT, &layouts[2]));
+    MUST(MPI_Type_contiguous(2, MPI_INT, &layouts[3]));
+    for (int layout = 1; layout < LAYOUTS; layout++)
+        MUST(MPI_Type_commit(&layouts[layout]));
+}
+
+static void free_layouts(void)
+{
+    for (int layout = 1; layout < LAYOUTS; layout++)
+        MUST(MPI_Type_free(&layouts[layout]));
+}
+
 /* Layouts differ between root and others; only the number of elements is the same. */
 static void check_broadcasts(long count, enum Manner manner, MPI_Comm comm)
 {
     int rank, size;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
-    MPI_Datatype strided, swapped, pairs;
-    MUST(MPI_Type_vector(2, 1, 3, MPI_INT, &strided)); /* x _ _ x */
-    MUST(MPI_Type_commit(&strided));
-    int lengths[2] = { 1, 1 }, places[2] = { 1, 0 };
-    MUST(MPI_Type_indexed(2, lengths, places, MPI_INT, &swapped)); /* without gaps, the other way round */
-    MUST(MPI_Type_commit(&swapped));
-    MUST(MPI_Type_contiguous(2, MPI_INT, &pairs));
-    MUST(MPI_Type_commit(&pairs));
-    MPI_Datatype layouts[4] = { MPI_INT, strided, swapped, pairs };
-    int per_element[4] = { 1, 2, 2, 2 }, ints[4] = { 1, 4, 2, 2 };
-    int order[4][2] = { { 0, 0 }, { 0, 3 }, { 1, 0 }, { 0, 1 } };
     for (int root = 0; root < size; root++)
         for (int roots = 0; roots < 4; roots++)
             for (int others = 0; others < 4; others++) {
@@ -494,9 +574,265 @@ static void check_broadcasts(long count, enum Manner manner, MPI_Comm comm)
                 free(buffer);
                 checks++;
             }
-    MUST(MPI_Type_free(&strided));
-    MUST(MPI_Type_free(&swapped));
-    MUST(MPI_Type_free(&pairs));
+}
+
+/* Ints in a layout, in a buffer of so many elements: each element has two or one. */
+typedef struct {
+    int layout;
+    long elements;
+    int *words;
+} Vector;
+
+static Vector vector_of(int layout, long elements)
+{
+    Vector made = { layout, elements, room((size_t)(elements * ints[layout] + 1) * sizeof(int)) };
+    for (long i = 0; i < elements * ints[layout]; i++)
+        made.words[i] = -1;
+    return made;
+}
+
+/* Where the i-th int after some elements is. */
+static int *word(Vector *vector, long after, long i)
+{
+    int per = per_element[vector->layout];
+    return &vector->words[(after + i / per) * ints[vector->layout] + order[vector->layout][per == 1 ? 0 : i % per]];
+}
+
+/* What rank `from` has for rank `to`. */
+static int value(int from, int to, long i) { return (int)(i * 31 + from * 1009 + to * 17 + 5); }
+
+static void give(Vector *vector, long after, int from, int to, long words)
+{
+    for (long i = 0; i < words; i++)
+        *word(vector, after, i) = value(from, to, i);
+}
+
+/* Takes a block away that must be there. */
+static void demand(const char *what, Vector *vector, long after, int from, int to, long words, int root, MPI_Comm comm)
+{
+    for (long i = 0; i < words; i++) {
+        if (*word(vector, after, i) != value(from, to, i))
+            wrong(what, "ints in a layout", "none", words, root, i, comm);
+        *word(vector, after, i) = -1;
+    }
+}
+
+/* Nothing else may be there. */
+static void demand_nothing(const char *what, Vector *vector, int root, MPI_Comm comm)
+{
+    for (long i = 0; i < vector->elements * ints[vector->layout]; i++)
+        if (vector->words[i] != -1)
+            wrong(what, "ints in a layout, between", "none", vector->elements, root, i, comm);
+    free(vector->words);
+    checks++;
+}
+
+enum Copy { ALLGATHER, GATHER, SCATTER, ALLTOALL };
+
+/* Copies blocks in one of the forms. */
+static void copy(enum Copy what, enum Manner manner, const void *send, int sent, MPI_Datatype sent_type, void *receive, int received,
+                 MPI_Datatype received_type, int root, MPI_Comm comm)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+#define SIDES send, sent, sent_type, receive, received, received_type
+    if (manner == NON_BLOCKING) {
+        switch (what) {
+        case ALLGATHER: MUST(MPI_Iallgather(SIDES, comm, &request)); break;
+        case GATHER: MUST(MPI_Igather(SIDES, root, comm, &request)); break;
+        case SCATTER: MUST(MPI_Iscatter(SIDES, root, comm, &request)); break;
+        case ALLTOALL: MUST(MPI_Ialltoall(SIDES, comm, &request)); break;
+        }
+        finish(&request);
+        return;
+    }
+#ifdef LARGE_COUNTS
+    if (manner == LARGE_COUNT) {
+        switch (what) {
+        case ALLGATHER: MUST(MPI_Allgather_c(SIDES, comm)); break;
+        case GATHER: MUST(MPI_Gather_c(SIDES, root, comm)); break;
+        case SCATTER: MUST(MPI_Scatter_c(SIDES, root, comm)); break;
+        case ALLTOALL: MUST(MPI_Alltoall_c(SIDES, comm)); break;
+        }
+        return;
+    }
+#endif
+    switch (what) {
+    case ALLGATHER: MUST(MPI_Allgather(SIDES, comm)); break;
+    case GATHER: MUST(MPI_Gather(SIDES, root, comm)); break;
+    case SCATTER: MUST(MPI_Scatter(SIDES, root, comm)); break;
+    case ALLTOALL: MUST(MPI_Alltoall(SIDES, comm)); break;
+    }
+#undef SIDES
+}
+
+static void allgatherv(enum Manner manner, const void *send, int sent, MPI_Datatype sent_type, void *receive, const int *counts,
+                       const int *places, MPI_Datatype received_type, MPI_Comm comm)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (manner == NON_BLOCKING) {
+        MUST(MPI_Iallgatherv(send, sent, sent_type, receive, counts, places, received_type, comm, &request));
+        finish(&request);
+        return;
+    }
+#ifdef LARGE_COUNTS
+    if (manner == LARGE_COUNT) {
+        int size;
+        MPI_Comm_size(comm, &size);
+        MPI_Count *large = room(sizeof(MPI_Count) * (size_t)size);
+        MPI_Aint *far = room(sizeof(MPI_Aint) * (size_t)size);
+        for (int rank = 0; rank < size; rank++)
+            large[rank] = counts[rank], far[rank] = places[rank];
+        MUST(MPI_Allgatherv_c(send, sent, sent_type, receive, large, far, received_type, comm));
+        MUST(MPI_Iallgatherv_c(send, sent, sent_type, receive, large, far, received_type, comm, &request));
+        finish(&request);
+        free(large);
+        free(far);
+        return;
+    }
+#endif
+    MUST(MPI_Allgatherv(send, sent, sent_type, receive, counts, places, received_type, comm));
+}
+
+/* Blocks of 2 * count ints. Both sides have a layout of their own, another one at each rank. */
+static void check_equal_blocks(long count, int turn, enum Manner manner, MPI_Comm comm)
+{
+    int rank, size;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    int out = (rank + turn) % LAYOUTS, in = (rank + turn / LAYOUTS) % LAYOUTS;
+    long words = 2 * count, sent = words / per_element[out], received = words / per_element[in];
+    for (int in_place = 0; in_place < 2; in_place++) {
+        Vector from = vector_of(out, sent), to = vector_of(in, received * size);
+        give(&from, 0, rank, 0, words);
+        if (in_place)
+            give(&to, received * rank, rank, 0, words);
+        copy(ALLGATHER, manner, in_place ? MPI_IN_PLACE : from.words, in_place ? -7 : (int)sent,
+             in_place ? MPI_DATATYPE_NULL : layouts[out], to.words, (int)received, layouts[in], 0, comm);
+        for (int other = 0; other < size; other++)
+            demand("allgather", &to, received * other, other, 0, words, in_place, comm);
+        demand_nothing("allgather", &to, in_place, comm);
+        free(from.words);
+        from = vector_of(out, sent * size), to = vector_of(in, received * size);
+        for (int other = 0; other < size; other++) {
+            give(&from, sent * other, rank, other, words);
+            if (in_place)
+                give(&to, received * other, rank, other, words);
+        }
+        copy(ALLTOALL, manner, in_place ? MPI_IN_PLACE : from.words, in_place ? -7 : (int)sent,
+             in_place ? MPI_DATATYPE_NULL : layouts[out], to.words, (int)received, layouts[in], 0, comm);
+        for (int other = 0; other < size; other++)
+            demand("alltoall", &to, received * other, other, rank, words, in_place, comm);
+        demand_nothing("alltoall", &to, in_place, comm);
+        free(from.words);
+    }
+}
+
+/* What only the root has to pass is nonsense elsewhere. */
+static void check_rooted_blocks(long count, int turn, int root, enum Manner manner, MPI_Comm comm)
+{
+    int rank, size;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    bool is_root = rank == root;
+    int out = (rank + turn) % LAYOUTS, in = (rank + turn / LAYOUTS) % LAYOUTS;
+    long words = 2 * count, sent = words / per_element[out], received = words / per_element[in];
+    for (int in_place = 0; in_place < 2; in_place++) {
+        bool here = in_place && is_root;
+        Vector from = vector_of(out, sent), to = vector_of(in, received * size);
+        give(&from, 0, rank, 0, words);
+        if (here)
+            give(&to, received * rank, rank, 0, words);
+        copy(GATHER, manner, here ? MPI_IN_PLACE : from.words, here ? -7 : (int)sent, here ? MPI_DATATYPE_NULL : layouts[out],
+             is_root ? to.words : NULL, is_root ? (int)received : -7, is_root ? layouts[in] : MPI_DATATYPE_NULL, root, comm);
+        for (int other = 0; is_root && other < size; other++)
+            demand("gather", &to, received * other, other, 0, words, root, comm);
+        demand_nothing("gather", &to, root, comm);
+        free(from.words);
+        from = vector_of(out, sent * size), to = vector_of(in, received);
+        for (int other = 0; is_root && other < size; other++)
+            give(&from, sent * other, rank, other, words);
+        copy(SCATTER, manner, is_root ? from.words : NULL, is_root ? (int)sent : -7, is_root ? layouts[out] : MPI_DATATYPE_NULL,
+             here ? MPI_IN_PLACE : to.words, here ? -7 : (int)received, here ? MPI_DATATYPE_NULL : layouts[in], root, comm);
+        if (here)
+            demand("scatter in place", &from, sent * rank, rank, rank, words, root, comm);
+        else
+            demand("scatter", &to, 0, root, rank, words, root, comm);
+        demand_nothing("scatter", &to, root, comm);
+        free(from.words);
+    }
+}
+
+/* Blocks of different lengths, some of them empty, in the reverse order of ranks and with a gap after each. The elements of all layouts in
+ * a call have one size: Open MPI 4.1 chooses its algorithm by the size of the sent type and the counts of the received one, and hangs by itself
+ * if the ranks choose differently. */
+static void check_allgatherv(long count, int turn, enum Manner manner, MPI_Comm comm)
+{
+    int rank, size;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    int out = turn ? 1 + (rank + turn) % (LAYOUTS - 1) : 0, in = turn ? 1 + (rank + turn / LAYOUTS) % (LAYOUTS - 1) : 0;
+    int *counts = room(sizeof(int) * (size_t)size), *places = room(sizeof(int) * (size_t)size);
+    long elements = 0;
+    for (int other = size - 1; other >= 0; other--) {
+        counts[other] = (int)((other * 5 + 3 + turn) % 4 * 2 * count / per_element[in]);
+        places[other] = (int)elements;
+        elements += counts[other] + 1;
+    }
+    long words = (rank * 5 + 3 + turn) % 4 * 2 * count, sent = words / per_element[out];
+    for (int in_place = 0; in_place < 2; in_place++) {
+        Vector from = vector_of(out, sent), to = vector_of(in, elements);
+        give(&from, 0, rank, 0, words);
+        if (in_place)
+            give(&to, places[rank], rank, 0, words);
+        allgatherv(manner, in_place ? MPI_IN_PLACE : words ? from.words : NULL, in_place ? 0 : (int)sent,
+                   in_place ? MPI_DATATYPE_NULL : layouts[out], to.words, counts, places, layouts[in], comm);
+        for (int other = 0; other < size; other++)
+            demand("allgatherv", &to, places[other], other, 0, (long)counts[other] * per_element[in], in_place, comm);
+        demand_nothing("allgatherv", &to, in_place, comm);
+        free(from.words);
+    }
+    free(counts);
+    free(places);
+}
+
+/* Elements of a type, without derived types: every bit of the data arrives. */
+static void check_copies_of(const Type *type, long count, enum Manner manner, MPI_Comm comm)
+{
+    int rank, size, elements = (int)count;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    Buffers b = buffers_of(type, count, comm, size);
+    size_t part = (size_t)count * type->extent;
+    copy(ALLTOALL, manner, b.input, elements, type->type, b.output, elements, type->type, 0, comm);
+    for (int from = 0; from < size; from++)
+        compare("alltoall", type, MIN, b.all + (size_t)from * b.bytes + (size_t)rank * part, b.output + (size_t)from * part, count, from,
+                comm);
+    memset(b.output, 0x5a, b.bytes);
+    copy(ALLGATHER, manner, b.input, elements, type->type, b.output, elements, type->type, 0, comm);
+    for (int from = 0; from < size; from++)
+        compare("allgather", type, MIN, b.all + (size_t)from * b.bytes, b.output + (size_t)from * part, count, from, comm);
+    memset(b.output, 0x5a, b.bytes);
+    int root = size - 1;
+    copy(SCATTER, manner, b.input, elements, type->type, b.output, elements, type->type, root, comm);
+    compare("scatter", type, MIN, b.all + (size_t)root * b.bytes + (size_t)rank * part, b.output, count, root, comm);
+    memset(b.output, 0x5a, b.bytes);
+    copy(GATHER, manner, b.input, elements, type->type, b.output, elements, type->type, root, comm);
+    for (int from = 0; rank == root && from < size; from++)
+        compare("gather", type, MIN, b.all + (size_t)from * b.bytes, b.output + (size_t)from * part, count, from, comm);
+    free_buffers(&b);
+}
+
+static void check_copies(long count, enum Manner manner, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    for (int turn = 0; turn < LAYOUTS * LAYOUTS; turn += full ? 1 : 7) {
+        check_equal_blocks(count, turn, manner, comm);
+        check_allgatherv(count, turn, manner, comm);
+        for (int root = 0; root < size; root++)
+            if (full || root == 0 || root == size - 1)
+                check_rooted_blocks(count, turn, root, manner, comm);
+    }
 }
 
 /* All ranks are on one machine, and have this clock together. MPI_Wtime may begin at zero in each. */
@@ -528,7 +864,7 @@ static void check_barrier(enum Manner manner, MPI_Comm comm)
         }
         left = now();
         double *all = room(sizeof(double) * (size_t)size);
-        MUST(MPI_Allgather(&came, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, comm));
+        everybodys(&came, sizeof came, all, comm);
         latest = all[late];
         if (left < latest)
             wrong("barrier", "nothing", "none", 0, late, 0, comm);
@@ -552,12 +888,17 @@ static void check_communicator(MPI_Comm comm, bool thorough)
     for (int manner = 0; manner < manners; manner++) {
         check_barrier((enum Manner)manner, comm);
         for (int c = 0; c < count_count; c++) {
-            if (counts[c] <= 5000)
+            if (counts[c] <= 5000) {
                 check_broadcasts(counts[c], (enum Manner)manner, comm);
-            for (int t = 0; t < most_types; t++)
+                check_copies(counts[c], (enum Manner)manner, comm);
+            }
+            for (int t = 0; t < most_types; t++) {
+                if (counts[c] <= 5000 || t < 2)
+                    check_copies_of(&types[t], counts[c], (enum Manner)manner, comm);
                 for (int op = 0; op < (brief ? PROD : OPS); op++)
                     if (types[t].ops & BIT(op) && (counts[c] <= (types[t].extent == 16 && op < MINLOC ? 64 : 5000) || t < 4))
                         check_reductions(&types[t], op, counts[c], (enum Manner)manner, comm);
+            }
         }
     }
 }
@@ -697,6 +1038,31 @@ static void check_handles(void)
     }
 }
 
+/* Between two groups everything is the MPI's: roots are not ranks, and arguments that do not count are nonsense. */
+static void check_copies_between(MPI_Comm between, int side, int others)
+{
+    int rank, size;
+    MPI_Comm_rank(between, &rank);
+    MPI_Comm_size(between, &size);
+    int mine = 10 * rank + side, *theirs = room(sizeof(int) * (size_t)others), block = -1;
+    MUST(MPI_Allgather(&mine, 1, MPI_INT, theirs, 1, MPI_INT, between));
+    for (int other = 0; other < others; other++)
+        if (theirs[other] != 10 * other + !side)
+            wrong("allgather between groups", "MPI_INT", "none", 1, -1, other, between);
+    int root = side ? 0 : rank == 0 ? MPI_ROOT : MPI_PROC_NULL;
+    bool is_root = root == MPI_ROOT;
+    MPI_Datatype if_root = is_root ? MPI_INT : MPI_DATATYPE_NULL, if_other = side ? MPI_INT : MPI_DATATYPE_NULL;
+    MUST(MPI_Gather(side ? &mine : NULL, side ? 1 : -7, if_other, is_root ? theirs : NULL, is_root ? 1 : -7, if_root, root, between));
+    for (int other = 0; is_root && other < others; other++)
+        if (theirs[other] != 10 * other + 1)
+            wrong("gather between groups", "MPI_INT", "none", 1, -1, other, between);
+    MUST(MPI_Scatter(is_root ? theirs : NULL, is_root ? 1 : -7, if_root, side ? &block : NULL, side ? 1 : -7, if_other, root, between));
+    if (side && block != mine)
+        wrong("scatter between groups", "MPI_INT", "none", 1, -1, 0, between);
+    free(theirs);
+    checks += 3;
+}
+
 static void check_between_groups(void)
 {
     int rank, size, one = 1, sum = 0, others;
@@ -713,6 +1079,7 @@ static void check_between_groups(void)
     MUST(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, between));
     if (sum != others)
         wrong("allreduce between groups", "MPI_INT", "sum", 1, -1, 0, between);
+    check_copies_between(between, side, others);
     MUST(MPI_Intercomm_merge(between, side, &merged));
     MUST(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, merged));
     if (sum != size)
@@ -753,6 +1120,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     make_types();
+    make_layouts();
     check_communicator(MPI_COMM_WORLD, true);
     check_communicator(MPI_COMM_SELF, false);
     MPI_Comm twin, parity, reversed, grid;
@@ -778,6 +1146,7 @@ int main(int argc, char **argv)
         check_errors();
     long most = 0;
     MUST(MPI_Allreduce(&checks, &most, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD));
+    free_layouts();
     if (rank == 0)
         printf("conformance: %ld checks\n", most);
     MUST(MPI_Finalize());

@@ -19,6 +19,8 @@ program fortran
   integer :: half, request, status(MPI_STATUS_SIZE)
 #endif
   integer :: error, rank, ranks, round, checks, in(4), out(4), place(2), found(2), of_ranks, half_rank, half_size
+  integer :: i
+  integer, allocatable :: mine(:), all_of(:), counts(:), places(:)
   double precision :: numbers(3), sums(3)
   logical :: is_so, are_all
   checks = 0
@@ -29,6 +31,9 @@ program fortran
   call MPI_Comm_rank(half, half_rank, error)
   call MPI_Comm_size(half, half_size, error)
   of_ranks = ranks * (ranks - 1) / 2
+  allocate(mine(ranks), all_of(ranks), counts(ranks), places(ranks))
+  counts = 1
+  places = [(ranks - i, i = 1, ranks)]
   do round = 1, 20
     in = [rank, rank + round, round, 1]
     out = -1
@@ -55,6 +60,22 @@ program fortran
     call check(.not. are_all, 'logical')
     call MPI_Allreduce(1, out(1), 1, MPI_INTEGER, MPI_SUM, half, error)
     call check(out(1) == half_size, 'half')
+    mine = [(100 * rank + i + round, i = 0, ranks - 1)]
+    all_of = -1
+    call MPI_Allgather(mine, 1, MPI_INTEGER, all_of, 1, MPI_INTEGER, MPI_COMM_WORLD, error)
+    call check(all(all_of == [(100 * i + round, i = 0, ranks - 1)]), 'allgather')
+    call MPI_Alltoall(mine, 1, MPI_INTEGER, all_of, 1, MPI_INTEGER, MPI_COMM_WORLD, error)
+    call check(all(all_of == [(100 * i + rank + round, i = 0, ranks - 1)]), 'alltoall')
+    call MPI_Alltoall(MPI_IN_PLACE, 1, MPI_INTEGER, all_of, 1, MPI_INTEGER, MPI_COMM_WORLD, error)
+    call check(all(all_of == mine), 'alltoall in place')
+    call MPI_Allgatherv(mine, 1, MPI_INTEGER, all_of, counts, places, MPI_INTEGER, MPI_COMM_WORLD, error)
+    call check(all(all_of == [(100 * (ranks - i) + round, i = 1, ranks)]), 'allgatherv')
+    call MPI_Gather(mine, 1, MPI_INTEGER, all_of, 1, MPI_INTEGER, mod(round, ranks), MPI_COMM_WORLD, error)
+    if (rank == mod(round, ranks)) call check(all(all_of == [(100 * i + round, i = 0, ranks - 1)]), 'gather')
+    call MPI_Scatter(mine, 1, MPI_INTEGER, out(1), 1, MPI_INTEGER, mod(round, ranks), MPI_COMM_WORLD, error)
+    call check(out(1) == 100 * mod(round, ranks) + rank + round, 'scatter')
+    call MPI_Reduce_scatter(mine, out(1), counts, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, error)
+    call check(out(1) == 100 * of_ranks + ranks * (rank + round), 'reduce_scatter')
     call MPI_Iallreduce(in, out, 4, MPI_INTEGER, MPI_MIN, MPI_COMM_WORLD, request, error)
     call MPI_Wait(request, status, error)
     call check(all(out == in), 'iallreduce')

@@ -2,7 +2,8 @@
  *
  * Each round differs from the one before, so that a result of the wrong round is a wrong result. With "mixed" as second argument, each
  * collective is followed by other functions of the MPI in which a rank blocks, while others may lack its result. With "receive", rank 0
- * broadcasts and then waits for an answer of each other rank; with "long", all vectors are long. Ends with "survival: N rounds" on rank 0.
+ * broadcasts and then waits for an answer of each other rank; with "long", all vectors are long; with "blocks", ranks have different
+ * parts of a vector, in 64 ranks at most. Ends with "survival: N rounds" on rank 0.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -41,14 +42,93 @@ static void ring(int rank, int size, int round)
     check(theirs, previous * 1000L + round, "message", round);
 }
 
+/* With counts, which the library does not take over. */
 static void all_to_all(int rank, int size, int round, MPI_Comm comm)
 {
     long out[64] = {0}, in[64];
-    for (int i = 0; i < size && i < 64; i++)
+    int ones[64] = {0}, places[64] = {0};
+    for (int i = 0; i < size && i < 64; i++) {
         out[i] = rank * 100L + i + round;
-    MPI_Alltoall(out, 1, MPI_LONG, in, 1, MPI_LONG, comm);
+        ones[i] = 1, places[i] = i;
+    }
+    MPI_Alltoallv(out, ones, places, MPI_LONG, in, ones, places, MPI_LONG, comm);
     for (int i = 0; i < size && i < 64; i++)
         check(in[i], i * 100L + rank + round, "alltoall", round);
+}
+
+/* Each rank has a block; one of them is empty in allgatherv and in reduce_scatter. In place in every other round. */
+static void blocks(int rank, int size, int round, MPI_Comm comm)
+{
+    enum { MOST = 64, LENGTH_OF_BLOCK = 10 };
+    static long in[MOST * LENGTH_OF_BLOCK], out[MOST * LENGTH_OF_BLOCK];
+    int in_place = round % 2, root = round % size, n = LENGTH_OF_BLOCK, counts[MOST] = {0}, places[MOST] = {0}, total = 0;
+    for (int i = 0; i < n * size; i++)
+        in[i] = rank * 1000L + i + round;
+    for (int i = 0; in_place && i < n; i++)
+        out[rank * n + i] = in[i];
+    MPI_Allgather(in_place ? MPI_IN_PLACE : in, n, MPI_LONG, out, n, MPI_LONG, comm);
+    for (int i = 0; i < n * size; i++)
+        check(out[i], i / n * 1000L + i % n + round, "allgather", round);
+    for (int i = 0; in_place && i < n * size; i++)
+        out[i] = in[i];
+    MPI_Alltoall(in_place ? MPI_IN_PLACE : in, n, MPI_LONG, out, n, MPI_LONG, comm);
+    for (int i = 0; i < n * size; i++)
+        check(out[i], i / n * 1000L + rank * n + i % n + round, "alltoall", round);
+    for (int i = 0; rank == root && in_place && i < n; i++)
+        out[rank * n + i] = in[i];
+    MPI_Gather(rank == root && in_place ? MPI_IN_PLACE : in, n, MPI_LONG, out, n, MPI_LONG, root, comm);
+    for (int i = 0; rank == root && i < n * size; i++)
+        check(out[i], i / n * 1000L + i % n + round, "gather", round);
+    MPI_Scatter(in, n, MPI_LONG, rank == root && in_place ? MPI_IN_PLACE : out, n, MPI_LONG, root, comm);
+    for (int i = 0; !(rank == root && in_place) && i < n; i++)
+        check(out[i], root * 1000L + rank * n + i + round, "scatter", round);
+    for (int i = 0; i < size; i++) {
+        counts[i] = i == (round + 1) % size ? 0 : n, places[i] = total;
+        total += counts[i];
+    }
+    for (int i = 0; in_place && i < counts[rank]; i++)
+        out[places[rank] + i] = in[i];
+    MPI_Allgatherv(in_place ? MPI_IN_PLACE : in, counts[rank], MPI_LONG, out, counts, places, MPI_LONG, comm);
+    for (int other = 0; other < size; other++)
+        for (int i = 0; i < counts[other]; i++)
+            check(out[places[other] + i], other * 1000L + i + round, "allgatherv", round);
+    for (int i = 0; in_place && i < total; i++)
+        out[i] = in[i];
+    MPI_Reduce_scatter(in_place ? MPI_IN_PLACE : in, out, counts, MPI_LONG, MPI_SUM, comm);
+    for (int i = 0; i < counts[rank]; i++)
+        check(out[i], 500L * size * (size - 1) + (long)size * (places[rank] + i + round), "reduce_scatter", round);
+}
+
+/* Non-blocking ones in flight together. */
+static void blocks_in_flight(int rank, int size, int round, MPI_Comm comm)
+{
+    enum { MOST = 64 };
+    long mine = rank * 7L + round, all[MOST], gathered[MOST], reversed[MOST], out[MOST] = {0}, in[MOST], part = -1, sum = -1;
+    int root = (round + 1) % size, ones[MOST] = {0}, places[MOST] = {0};
+    MPI_Request requests[6];
+    MPI_Status statuses[6];
+    for (int i = 0; i < size; i++) {
+        out[i] = rank * 100L + i + round;
+        ones[i] = 1, places[i] = size - 1 - i;
+    }
+    MPI_Iallgather(&mine, 1, MPI_LONG, all, 1, MPI_LONG, comm, &requests[0]);
+    MPI_Ialltoall(out, 1, MPI_LONG, in, 1, MPI_LONG, comm, &requests[1]);
+    MPI_Igather(&mine, 1, MPI_LONG, gathered, 1, MPI_LONG, root, comm, &requests[2]);
+    MPI_Iscatter(out, 1, MPI_LONG, &part, 1, MPI_LONG, root, comm, &requests[3]);
+    MPI_Iallgatherv(&mine, 1, MPI_LONG, reversed, ones, places, MPI_LONG, comm, &requests[4]);
+    MPI_Ireduce_scatter(out, &sum, ones, MPI_LONG, MPI_SUM, comm, &requests[5]);
+    if (round % 2)
+        ring(rank, size, round);
+    MPI_Waitall(6, requests, statuses);
+    for (int i = 0; i < size; i++) {
+        check(all[i], i * 7L + round, "non-blocking allgather", round);
+        check(in[i], i * 100L + rank + round, "non-blocking alltoall", round);
+        check(reversed[size - 1 - i], i * 7L + round, "non-blocking allgatherv", round);
+        if (rank == root)
+            check(gathered[i], i * 7L + round, "non-blocking gather", round);
+    }
+    check(part, root * 100L + rank + round, "non-blocking scatter", round);
+    check(sum, 50L * size * (size - 1) + (long)size * (rank + round), "non-blocking reduce_scatter", round);
 }
 
 /* Non-blocking calls, waited for in another order and after a blocking one. */
@@ -116,6 +196,7 @@ int main(int argc, char **argv)
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
     long of_ranks = (long)size * (size - 1) / 2, in[LENGTH], out[LENGTH];
     int receive = argc > 2 && strcmp(argv[2], "receive") == 0, only_long = argc > 2 && strcmp(argv[2], "long") == 0;
+    int only_blocks = argc > 2 && strcmp(argv[2], "blocks") == 0;
     for (int round = 0; round < rounds; round++) {
         if (receive) {
             broadcast_and_receive(rank, size, round);
@@ -123,6 +204,14 @@ int main(int argc, char **argv)
         }
         if (only_long) {
             long_vectors(rank, size, round);
+            continue;
+        }
+        if (only_blocks) {
+            blocks(rank, size, round, MPI_COMM_WORLD);
+            if (round % 3 == 0)
+                blocks(size - 1 - rank, size, round, reversed);
+            ring(rank, size, round);
+            blocks_in_flight(rank, size, round, MPI_COMM_WORLD);
             continue;
         }
         for (int i = 0; i < LENGTH; i++)

@@ -30,9 +30,11 @@ pub(crate) struct BlockCall {
 }
 
 /// The length of each rank's block in bytes.
-#[derive(Clone, Debug)]
-pub(crate) enum BlockLengths {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BlockLengths {
+    /// All blocks have this length.
     Equal(usize),
+    /// One length per rank.
     Each(Arc<[usize]>),
 }
 
@@ -89,6 +91,8 @@ pub(crate) struct BlockOperation {
     layout: Arc<CommunicatorLayout>,
     up: UpStage,
     assembly: Assembly,
+    /// Where the exchange puts what it reads of each local rank, if it collects that.
+    rows: Vec<Range<usize>>,
     /// What the exchange brought; without one, this rank's contribution, which the leader keeps during the stage between hosts of a scan.
     local: Vec<u8>,
     /// What is moved between hosts, and then down.
@@ -109,9 +113,10 @@ impl BlockOperation {
             (collective, scan_of_all) = (CollectiveOperation::AllGather, Some((kind, extent)));
         }
         let assembly = assembly(&collective, &layout);
-        let (up, local, vector, prefix, result) = (UpStage::Nothing, Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let [local, vector, prefix, result] = [const { Vec::new() }; 4];
+        let (up, rows) = (UpStage::Nothing, Vec::new());
         let mut operation =
-            Self { collective, scan_of_all, lengths, layout, up, assembly, local, vector, prefix, result };
+            Self { collective, scan_of_all, lengths, layout, up, assembly, rows, local, vector, prefix, result };
         operation.prepare(input, purpose);
         operation
     }
@@ -164,8 +169,9 @@ impl BlockOperation {
             _ => {
                 let part = self.part(&mut input);
                 let element = self.collective.kind().map_or(1, |kind| kind.element_size());
+                self.rows = self.rows_of(part.len());
                 self.local = match self.assembly {
-                    Assembly::Collect => vec![0; part.len() * self.local_ranks().len()],
+                    Assembly::Collect => vec![0; self.rows.last().map_or(0, |row| row.end)],
                     Assembly::Fold(..) => vec![0; part.len()],
                 };
                 self.up = UpStage::Exchange(PieceExchange::new(input, part, element, purpose));
@@ -191,6 +197,21 @@ impl BlockOperation {
         }
     }
 
+    /// A row for each local rank of which this rank reads so many bytes. What made short blocks as long as the others is left out.
+    fn rows_of(&self, part_bytes: usize) -> Vec<Range<usize>> {
+        let mut end = 0;
+        let row = |rank: &u32| {
+            let length = match self.collective {
+                CollectiveOperation::AllGather | CollectiveOperation::Gather { .. } => self.lengths.of(*rank),
+                _ => part_bytes,
+            };
+            let start = end;
+            end += length.min(part_bytes);
+            start..end
+        };
+        self.local_ranks().iter().map(row).collect()
+    }
+
     /// True if stages of this operation follow that must start before any stage of a later one.
     pub(crate) fn has_more_pieces(&self) -> bool {
         matches!(&self.up, UpStage::Exchange(exchange) if exchange.has_more_pieces())
@@ -211,9 +232,14 @@ impl BlockOperation {
                 driver.drive_team(team, operation, *call, &mut buffers)
             }
             UpStage::Exchange(exchange) => {
-                let (part_bytes, local, assembly) = (exchange.part.len(), &mut self.local, &self.assembly);
+                let (rows, local, assembly) = (&self.rows, &mut self.local, &self.assembly);
                 exchange.drive(team, operation, driver, |rank, offset, bytes| match assembly {
-                    Assembly::Collect => local[rank * part_bytes + offset..][..bytes.len()].copy_from_slice(bytes),
+                    Assembly::Collect => {
+                        let row = &mut local[rows[rank].clone()];
+                        let place = row.get_mut(offset..).unwrap_or_default();
+                        let length = place.len().min(bytes.len());
+                        place[..length].copy_from_slice(&bytes[..length]);
+                    }
                     Assembly::Fold(_, ranks) if !ranks.contains(&rank) => {}
                     Assembly::Fold(kind, ranks) => {
                         let sum = &mut local[offset..][..bytes.len()];
@@ -242,23 +268,10 @@ impl BlockOperation {
         let (local, rank) = (std::mem::take(&mut self.local), self.layout.rank);
         self.result = match self.collective {
             CollectiveOperation::Scatter { .. } => return,
-            CollectiveOperation::AllGather => self.compacted(local),
-            CollectiveOperation::Gather { root } if root.0 == rank => self.compacted(local),
-            CollectiveOperation::Gather { .. } => Vec::new(),
+            CollectiveOperation::Gather { root } if root.0 != rank => Vec::new(),
             CollectiveOperation::Scan { extent: ScanExtent::Exclusive, .. } if rank == 0 => Vec::new(),
             _ => local,
         };
-    }
-
-    /// The blocks of this host's ranks without the bytes that made them equally long for the exchange.
-    fn compacted(&self, local: Vec<u8>) -> Vec<u8> {
-        let ranks = self.local_ranks();
-        let stride = local.len() / ranks.len();
-        if ranks.iter().all(|rank| self.lengths.of(*rank) == stride) {
-            return local;
-        }
-        let block = |(index, rank): (usize, &u32)| &local[index * stride..][..self.lengths.of(*rank)];
-        ranks.iter().enumerate().map(block).collect::<Vec<_>>().concat()
     }
 
     fn prepare_inter_host(&mut self) {
@@ -266,8 +279,8 @@ impl BlockOperation {
         match self.collective {
             CollectiveOperation::AllGather | CollectiveOperation::Gather { .. } => {
                 self.vector = vec![0; self.total()];
-                let (place, blocks) = (self.layout.own_host_range(&self.lengths), self.compacted(local));
-                self.vector[place].copy_from_slice(&blocks);
+                let place = self.layout.own_host_range(&self.lengths);
+                self.vector[place].copy_from_slice(&local);
             }
             CollectiveOperation::AllToAll => self.vector = self.layout.to_host_pairs(&local, self.lengths.of(0)),
             CollectiveOperation::Scan { .. } => {

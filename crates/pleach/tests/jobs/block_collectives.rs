@@ -1,6 +1,6 @@
 //! Reduce-scatter, scans, gathers, scatters and alltoall: with shared memory, without it, and with two ranks per host.
 
-use pleach::{Communicator, Error, Operator};
+use pleach::{BlockCollective, BlockLengths, Communicator, Error, Operator, OwnedRequest};
 
 use crate::rank_processes::{RankProcesses, SharedMemoryNamespace, is_rank, wait_with_stderr};
 use crate::{in_every_layout, world};
@@ -184,6 +184,56 @@ fn blocks_go_between_other_operations_in_flight() {
     });
 }
 
+/// The bytes of numbers, as another library passes them.
+fn bytes_of(values: &[i64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// What this rank gives and gets, in bytes.
+fn owned_blocks(group: &Communicator, length: usize) -> Vec<(BlockCollective, BlockLengths, Vec<u8>, Vec<u8>)> {
+    let (rank, size) = (group.rank(), group.size());
+    let counts: Vec<usize> = (0..size as usize).map(|rank| (rank * 5 + 3) % 4 * length).collect();
+    let (own, total) = (counts[rank as usize], counts.iter().sum());
+    let before: usize = counts[..rank as usize].iter().sum();
+    let all: Vec<i64> = (0..size).flat_map(|rank| vector(rank, counts[rank as usize])).collect();
+    let each = BlockLengths::Each(counts.iter().map(|count| count * 8).collect());
+    let root = size / 2;
+    let at_root = |values: &[i64]| if rank == root { bytes_of(values) } else { Vec::new() };
+    let kind = pleach::ReductionKind::new(pleach::ElementType::I64, Operator::Sum).expect("defined");
+    let given: Vec<i64> = (0..size).flat_map(|to| vector(100 * rank + to, length)).collect();
+    let got: Vec<i64> = (0..size).flat_map(|from| vector(100 * from + rank, length)).collect();
+    let sums = &sum(0..size, total)[before..before + own];
+    vec![
+        (BlockCollective::AllGather, each.clone(), bytes_of(&vector(rank, own)), bytes_of(&all)),
+        (BlockCollective::Gather { root }, each.clone(), bytes_of(&vector(rank, own)), at_root(&all)),
+        (BlockCollective::Scatter { root }, each.clone(), at_root(&all), bytes_of(&vector(rank, own))),
+        (BlockCollective::ReduceScatter(kind), each, bytes_of(&vector(rank, total)), bytes_of(sums)),
+        (BlockCollective::AllToAll, BlockLengths::Equal(length * 8), bytes_of(&given), bytes_of(&got)),
+    ]
+}
+
+#[test]
+fn blocks_that_the_caller_gives_up_are_right_blocking_and_started() {
+    in_every_layout("block_collectives::blocks_that_the_caller_gives_up_are_right_blocking_and_started", 5, || {
+        let world = world();
+        for length in LENGTHS {
+            let calls = owned_blocks(&world, length);
+            for (collective, lengths, input, expected) in &calls {
+                let result = world.run_owned_blocks(*collective, lengths.clone(), input.clone());
+                assert!(result.as_ref() == Ok(expected), "{collective:?} of {length}");
+            }
+            let start = |(collective, lengths, input, _): &(BlockCollective, BlockLengths, Vec<u8>, Vec<u8>)| {
+                world.start_owned_blocks(*collective, lengths.clone(), input.clone()).expect("started")
+            };
+            let started: Vec<OwnedRequest> = calls.iter().map(start).collect();
+            for (request, (collective, _, _, expected)) in started.iter().zip(&calls) {
+                let result = std::iter::repeat_with(|| request.poll()).find_map(|result| result).expect("a result");
+                assert!(result.as_ref() == Ok(expected), "{collective:?} of {length}, started");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_mismatch_of_blocks_is_an_error_at_every_rank() {
     in_every_layout("block_collectives::a_mismatch_of_blocks_is_an_error_at_every_rank", 4, || {
@@ -220,6 +270,15 @@ fn invalid_blocks_fail_at_once_and_leave_the_communicator_usable() {
         assert!(is_invalid(world.scatter(&short, &mut [], 9)));
         assert!(is_invalid(world.all_to_all(&short, &mut output)));
         assert!(is_invalid(world.scan(&mut output, Operator::MinLoc)));
+        let owned = |collective, lengths: &[usize], bytes: usize| {
+            let lengths = BlockLengths::Each(lengths.iter().copied().collect());
+            is_invalid(world.run_owned_blocks(collective, lengths, vec![0; bytes]).map(drop))
+        };
+        assert!(owned(BlockCollective::AllGather, &[8, 8], 8) && owned(BlockCollective::AllGather, &[8, 8, 8], 7));
+        assert!(owned(BlockCollective::AllToAll, &[8, 8, 8], 24));
+        assert!(owned(BlockCollective::AllGather, &[usize::MAX, 8, 8], 8));
+        let to_nobody = BlockCollective::Gather { root: 3 };
+        assert!(owned(to_nobody, &[8, 8, 8], 8));
         check_reductions(&world, 3);
     });
 }

@@ -1,15 +1,17 @@
 //! The wrappers: every MPI function that this library interposes, under both of its names.
 //!
-//! Both, because the Fortran bindings of some MPIs call `PMPI_…`. Names in `_c` are the forms with large counts.
+//! Both, because the Fortran bindings of some MPIs call `PMPI_…`. Names in `_c` are the forms with large counts. `collectives` are those of
+//! one vector, `block_collectives` those in which ranks have different parts of a vector; the rest is here.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::call_statistics::{self, CallMode};
-use crate::collective_call::{CallOutcome, CollectiveCall, FallbackReason, MpiCollective, ServedBy};
+use crate::collective_call::{CallOutcome, CollectiveCall, FallbackReason, ServedBy};
 use crate::configuration;
 use crate::lifecycle;
 use crate::mpi_job::job;
+use crate::native_calls::NO_SUCH_FUNCTION;
 use crate::native_mpi::{MpiFunction, invoke, mpi};
 use crate::offload;
 use crate::profiler::ProfilerFunction;
@@ -17,9 +19,6 @@ use crate::progress;
 use crate::recovery;
 use crate::requests;
 use crate::trial_budget;
-
-/// The status of a function that the native MPI lacks: `MPI_ERR_COUNT`, the same in every MPI. Only those for large counts may be missing.
-const NO_SUCH_FUNCTION: c_int = 2;
 
 /// Exports a function under two names.
 macro_rules! export {
@@ -77,6 +76,45 @@ macro_rules! non_blocking {
     };
 }
 
+/// An `int` count from a register, whose upper half is undefined.
+fn plain(count: usize) -> i64 {
+    i64::from(count as i32)
+}
+
+fn large(count: usize) -> i64 {
+    count as i64
+}
+
+/// Older MPIs lack the functions for large counts. A program that finds ours there gets the plain function, if its counts fit.
+fn if_short(counts: &[usize], function: Option<MpiFunction>) -> Option<MpiFunction> {
+    function.filter(|_| counts.iter().all(|count| i32::try_from(large(*count)).is_ok()))
+}
+
+/// The four forms of a call: blocking and non-blocking, with plain and large counts.
+macro_rules! four_forms {
+    (
+        ($mpi:literal, $pmpi:literal, $real:ident),
+        ($mpi_c:literal, $pmpi_c:literal, $real_c:ident),
+        ($mpi_i:literal, $pmpi_i:literal, $real_i:ident),
+        ($mpi_ic:literal, $pmpi_ic:literal, $real_ic:ident),
+        ($($argument:ident),*), ($($count:ident),*), $measure:ident, $call:expr
+    ) => {
+        collective!($mpi, $pmpi, mpi().real.$real, ($($argument),*), { let $measure = plain; $call });
+        non_blocking!($mpi_i, $pmpi_i, mpi().real.$real_i, ($($argument),*), { let $measure = plain; $call });
+        collective!(
+            $mpi_c, $pmpi_c, mpi().real.$real_c.or(if_short(&[$($count),*], mpi().real.$real)), ($($argument),*),
+            { let $measure = large; $call }
+        );
+        non_blocking!(
+            $mpi_ic, $pmpi_ic, mpi().real.$real_ic.or(if_short(&[$($count),*], mpi().real.$real_i)), ($($argument),*),
+            { let $measure = large; $call }
+        );
+    };
+}
+
+mod block_collectives;
+mod collectives;
+
 #[inline]
 fn blocking(call: &CollectiveCall, native: impl FnOnce() -> Option<c_int>) -> c_int {
     let began = call_statistics::begin();
@@ -126,145 +164,6 @@ fn fall_back(
     call_statistics::count_fallback(call.collective, mode, reason, began);
     status
 }
-
-/// An `int` count from a register, whose upper half is undefined.
-fn plain(count: usize) -> i64 {
-    i64::from(count as i32)
-}
-
-fn large(count: usize) -> i64 {
-    count as i64
-}
-
-fn barrier(communicator: usize) -> CollectiveCall {
-    let (send, receive, count, datatype, operator, root) = (0, 0, 0, 0, 0, 0);
-    CollectiveCall {
-        collective: MpiCollective::Barrier,
-        send,
-        receive,
-        count,
-        datatype,
-        operator,
-        root,
-        communicator,
-    }
-}
-
-fn broadcast(receive: usize, count: i64, datatype: usize, root: usize, communicator: usize) -> CollectiveCall {
-    let (send, operator, root) = (0, 0, root as i32);
-    CollectiveCall {
-        collective: MpiCollective::Broadcast,
-        send,
-        receive,
-        count,
-        datatype,
-        operator,
-        root,
-        communicator,
-    }
-}
-
-fn reduction(
-    collective: MpiCollective,
-    (send, receive): (usize, usize),
-    count: i64,
-    (datatype, operator): (usize, usize),
-    root: usize,
-    communicator: usize,
-) -> CollectiveCall {
-    CollectiveCall { collective, send, receive, count, datatype, operator, root: root as i32, communicator }
-}
-
-collective!("MPI_Barrier", "PMPI_Barrier", mpi().real.Barrier, (comm), barrier(comm));
-non_blocking!("MPI_Ibarrier", "PMPI_Ibarrier", mpi().real.Ibarrier, (comm), barrier(comm));
-
-/// Older MPIs lack the functions for large counts. A program that finds ours there gets the plain function, if its count fits.
-fn if_short(count: usize, function: Option<MpiFunction>) -> Option<MpiFunction> {
-    function.filter(|_| i32::try_from(large(count)).is_ok())
-}
-
-/// The four forms of a broadcast or a reduction: blocking and non-blocking, with plain and large counts.
-macro_rules! four_forms {
-    (
-        ($mpi:literal, $pmpi:literal, $real:ident),
-        ($mpi_c:literal, $pmpi_c:literal, $real_c:ident),
-        ($mpi_i:literal, $pmpi_i:literal, $real_i:ident),
-        ($mpi_ic:literal, $pmpi_ic:literal, $real_ic:ident),
-        ($($argument:ident),*), $count:ident, $measure:ident, $call:expr
-    ) => {
-        collective!($mpi, $pmpi, mpi().real.$real, ($($argument),*), { let $measure = plain; $call });
-        non_blocking!($mpi_i, $pmpi_i, mpi().real.$real_i, ($($argument),*), { let $measure = plain; $call });
-        collective!(
-            $mpi_c, $pmpi_c, mpi().real.$real_c.or(if_short($count, mpi().real.$real)), ($($argument),*),
-            { let $measure = large; $call }
-        );
-        non_blocking!(
-            $mpi_ic, $pmpi_ic, mpi().real.$real_ic.or(if_short($count, mpi().real.$real_i)), ($($argument),*),
-            { let $measure = large; $call }
-        );
-    };
-}
-
-four_forms!(
-    ("MPI_Bcast", "PMPI_Bcast", Bcast),
-    ("MPI_Bcast_c", "PMPI_Bcast_c", Bcast_c),
-    ("MPI_Ibcast", "PMPI_Ibcast", Ibcast),
-    ("MPI_Ibcast_c", "PMPI_Ibcast_c", Ibcast_c),
-    (buffer, count, datatype, root, comm),
-    count,
-    measure,
-    broadcast(buffer, measure(count), datatype, root, comm)
-);
-four_forms!(
-    ("MPI_Reduce", "PMPI_Reduce", Reduce),
-    ("MPI_Reduce_c", "PMPI_Reduce_c", Reduce_c),
-    ("MPI_Ireduce", "PMPI_Ireduce", Ireduce),
-    ("MPI_Ireduce_c", "PMPI_Ireduce_c", Ireduce_c),
-    (send, receive, count, datatype, operator, root, comm),
-    count,
-    measure,
-    reduction(MpiCollective::Reduce, (send, receive), measure(count), (datatype, operator), root, comm)
-);
-four_forms!(
-    ("MPI_Allreduce", "PMPI_Allreduce", Allreduce),
-    ("MPI_Allreduce_c", "PMPI_Allreduce_c", Allreduce_c),
-    ("MPI_Iallreduce", "PMPI_Iallreduce", Iallreduce),
-    ("MPI_Iallreduce_c", "PMPI_Iallreduce_c", Iallreduce_c),
-    (send, receive, count, datatype, operator, comm),
-    count,
-    measure,
-    reduction(MpiCollective::AllReduce, (send, receive), measure(count), (datatype, operator), 0, comm)
-);
-four_forms!(
-    ("MPI_Reduce_scatter_block", "PMPI_Reduce_scatter_block", Reduce_scatter_block),
-    ("MPI_Reduce_scatter_block_c", "PMPI_Reduce_scatter_block_c", Reduce_scatter_block_c),
-    ("MPI_Ireduce_scatter_block", "PMPI_Ireduce_scatter_block", Ireduce_scatter_block),
-    ("MPI_Ireduce_scatter_block_c", "PMPI_Ireduce_scatter_block_c", Ireduce_scatter_block_c),
-    (send, receive, count, datatype, operator, comm),
-    count,
-    measure,
-    reduction(MpiCollective::ReduceScatter, (send, receive), measure(count), (datatype, operator), 0, comm)
-);
-four_forms!(
-    ("MPI_Scan", "PMPI_Scan", Scan),
-    ("MPI_Scan_c", "PMPI_Scan_c", Scan_c),
-    ("MPI_Iscan", "PMPI_Iscan", Iscan),
-    ("MPI_Iscan_c", "PMPI_Iscan_c", Iscan_c),
-    (send, receive, count, datatype, operator, comm),
-    count,
-    measure,
-    reduction(MpiCollective::Scan, (send, receive), measure(count), (datatype, operator), 0, comm)
-);
-four_forms!(
-    ("MPI_Exscan", "PMPI_Exscan", Exscan),
-    ("MPI_Exscan_c", "PMPI_Exscan_c", Exscan_c),
-    ("MPI_Iexscan", "PMPI_Iexscan", Iexscan),
-    ("MPI_Iexscan_c", "PMPI_Iexscan_c", Iexscan_c),
-    (send, receive, count, datatype, operator, comm),
-    count,
-    measure,
-    reduction(MpiCollective::ExclusiveScan, (send, receive), measure(count), (datatype, operator), 0, comm)
-);
 
 /// The two functions that free a communicator collectively.
 macro_rules! freeing {

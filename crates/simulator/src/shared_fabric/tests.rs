@@ -1,0 +1,1 @@
+//! Several groups at once.

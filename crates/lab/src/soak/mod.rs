@@ -136,6 +136,10 @@ pub fn soak(
     let all: Vec<u64> = (first..first.saturating_add(seeds)).collect();
     let outcomes = map_on_threads(threads, &all, |seed| {
         let outcome = SoakCase::draw(*seed).run(canary).with_context(|| format!("seed {seed}"))?;
+        if !outcome.is_clean() {
+            // At once: the rest of the soak may take hours.
+            progress.note(&format!("seed {seed} failed: {}", replay_command(*seed, canary)));
+        }
         progress.advance(1);
         Ok(outcome)
     })?;
@@ -159,6 +163,7 @@ pub fn soak(
     }
     report.trace = format!("{trace:016x}");
     if let Some(failure) = report.failures.first() {
+        progress.note(&format!("making the case of seed {} smaller", failure.seed));
         report.minimised = Some(minimise(&SoakCase::draw(failure.seed), canary)?);
     }
     Ok(report)

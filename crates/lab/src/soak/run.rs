@@ -13,7 +13,7 @@ use super::judge::SoakJudge;
 use super::setup::PreparedCase;
 
 /// How long the machines have to acknowledge what is left after the last operation.
-const SETTLE_TIME: SimSpan = SimSpan::from_micros(5_000_000);
+const SETTLE_TIME: SimSpan = SimSpan::from_micros(500_000);
 
 /// The outcome of a case.
 #[derive(Clone, Debug)]

@@ -30,7 +30,7 @@ const HOST_WINDOW: u16 = 256;
 /// Largest payload of a packet.
 const MTU: u32 = 4_096;
 /// How long an operation may take: much longer than the longest fault and all retries after it.
-const HANG_TIMEOUT: SimSpan = SimSpan::from_micros(10_000_000);
+const HANG_TIMEOUT: SimSpan = SimSpan::from_micros(1_000_000);
 /// The most bytes of a vector.
 const MAX_VECTOR_BYTES: u64 = 1 << 26;
 /// The most segments of an operation in a tree.

@@ -301,7 +301,8 @@ impl CollectiveDriver {
         let OperationSequence { run, left, .. } = &mut self.sequence;
         run.failed += 1;
         run.events.push(OperationEvent::Failed(rank, op, cause));
-        if let Some(left) = left.get_mut(rank.index()) {
+        // A member with further segments in flight leaves when they have ended too: its machine ends them.
+        if let Some(left) = left.get_mut(rank.index()).filter(|_| run.posted.is_empty()) {
             left.get_or_insert(cause);
         }
     }

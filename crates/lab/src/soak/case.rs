@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use faults::{FaultKind, FaultRule};
 use serde::{Deserialize, Serialize};
 use topology::{DragonflyShape, Fabric};
-use units::SimTime;
+use units::{SimSpan, SimTime};
 
 /// A run of several groups in one fabric, with faults.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -182,6 +182,8 @@ impl SoakFabric {
     }
 }
 
+/// How long it takes at most until a machine whose peer was out of reach has given up, or has noticed that it is back.
+const GIVING_UP: SimSpan = SimSpan::from_micros(500_000);
 /// The most hosts of a case: more would take minutes.
 const MAX_HOSTS: u32 = 4096;
 /// The most bytes of a case's text.
@@ -205,13 +207,14 @@ impl SoakCase {
         toml::to_string(self).expect("tables and scalars")
     }
 
-    /// When the last fault ends that ends at all.
+    /// When the effects of the last fault are over that ends at all.
     pub(super) fn healed_at(&self) -> SimTime {
         let ends = self.faults.iter().filter_map(|rule| {
             let start = rule.at_us.as_ref().map_or(0.0, |at| *at.get_ref());
             rule.for_us.as_ref().map(|length| start + *length.get_ref())
         });
-        SimTime::from_picos((ends.fold(0.0, f64::max) * 1e6) as u64)
+        let end = SimTime::from_picos((ends.fold(0.0, f64::max) * 1e6) as u64);
+        if self.may_fail() { end + GIVING_UP } else { end }
     }
 
     /// Whether a fault never ends that affects this group: of a killed host, only its own groups.

@@ -11,6 +11,10 @@ use super::case::{SoakCase, SoakFabric, SoakGroup, SoakLink, SoakOperation};
 /// The longest vector.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// Buffers that never fill. Routes that go only up and then down cannot wait for each other in a circle. Elsewhere, and with alternate
+/// paths, they can, and simulated switches never drop a packet that waits too long, as real ones do.
+const AMPLE_BUFFER_BYTES: u32 = 4 << 20;
+
 /// Random numbers, one after another.
 pub(super) struct CaseRandom {
     stream: RandomStream,
@@ -64,6 +68,10 @@ impl SoakCase {
             case.faults.extend((0..rules).map(|_| hard_fault(&mut random, &fabric)));
         }
         case.groups = groups(&mut random, &fabric);
+        let has_alternates = case.groups.iter().any(|group| group.alternate_paths);
+        if has_alternates || !matches!(case.fabric, SoakFabric::Xgft { .. } | SoakFabric::KAryNTree { .. }) {
+            case.link.buffer_bytes = AMPLE_BUFFER_BYTES;
+        }
         for group in 0..case.groups.len() {
             if !case.is_crippled(group) {
                 add_operations_after_faults(&mut random, &mut case.groups[group]);

@@ -147,6 +147,12 @@ impl SegmentedDriver {
         !self.pending.is_empty()
     }
 
+    /// Between operations: forgets work that no operation waits for any more. True if a connection has given up, so that the next
+    /// operation needs new ones.
+    pub(crate) fn discard_idle_work(&mut self) -> bool {
+        self.pending.drain(..).fold(false, |is_lost, work| is_lost || matches!(work, PendingWork::Unreachable(..)))
+    }
+
     /// Whether the operation has ended at every host.
     pub(crate) fn is_over(&self) -> bool {
         self.unfinished == 0

@@ -116,6 +116,7 @@ impl GroupRun {
         drivers: &mut DriverSet,
         observer: &mut dyn SharedFabricObserver,
     ) {
+        self.drop_lost_connections(drivers);
         loop {
             let before = (self.state, self.present.operation);
             match self.state {
@@ -128,6 +129,17 @@ impl GroupRun {
             if before == (self.state, self.present.operation) {
                 return;
             }
+        }
+    }
+
+    /// Connections among hosts can give up between two operations, for want of an acknowledgement.
+    pub(super) fn drop_lost_connections(&mut self, drivers: &mut DriverSet) {
+        if matches!(self.state, GroupState::AmongHosts(_)) {
+            return;
+        }
+        if let Some(index) = self.hosts.filter(|index| drivers.hosts(*index).discard_idle_work()) {
+            drivers.retire(index);
+            self.hosts = None;
         }
     }
 

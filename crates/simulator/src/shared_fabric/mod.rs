@@ -108,10 +108,19 @@ impl SharedFabric {
         let residue = |drivers: &DriverSet, network: &SimulatedNetwork| {
             drivers.residue().plus(FabricResidue { packets: network.packets_in_flight() as u64, ..Default::default() })
         };
-        self.network.run(&mut self.drivers, |drivers, network| {
+        let is_settled = |drivers: &DriverSet, network: &SimulatedNetwork| {
             network.now() >= end
                 || network.packets_in_flight() == 0 && residue(drivers, network) == FabricResidue::default()
-        });
+        };
+        while !is_settled(&self.drivers, &self.network) {
+            self.drivers.needs_attention = false;
+            self.network.run(&mut self.drivers, |drivers, network| {
+                drivers.needs_attention || is_settled(drivers, network)
+            });
+            for group in &mut self.groups {
+                group.drop_lost_connections(&mut self.drivers);
+            }
+        }
         self.drivers.residue().plus(self.network.residue())
     }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use lab::oracle_checker::OracleChecker;
 use oracle::Verdict;
-use protocol::aggregation::SlotSabotage;
 use reduce::{ElementType, Operator, ReductionKind};
 use simulator::collective::{
     CollectiveMethod, CollectiveParameters, ContributionContents, Framing, LaneFeeds, OperationPacing,
@@ -35,8 +34,6 @@ pub struct Trial {
     pub plan: FaultPlan,
     /// The number of operations.
     pub operations: u32,
-    /// A defect in the aggregation node of this index.
-    pub sabotage: Option<(usize, SlotSabotage)>,
 }
 
 /// The outcome of a trial.
@@ -94,7 +91,7 @@ impl Trial {
         };
         let plan = FaultPlan { seed: None, rules: (0..1 + rng.below(3)).map(|_| soft_rule(&mut rng)).collect() };
         let operations = 3 + rng.below(6) as u32;
-        Self { seed, fabric, link, parameters, plan, operations, sabotage: None }
+        Self { seed, fabric, link, parameters, plan, operations }
     }
 
     /// Broadcasts and barriers instead, through the aggregation nodes or by multicast (P-50 to P-54), with or without late
@@ -167,9 +164,6 @@ impl Trial {
             LinkWidth::X4,
         )
         .unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
-        if let Some((node, sabotage)) = self.sabotage {
-            collective.sabotage(node, sabotage);
-        }
         let check = ResultCheck::Bits;
         let mut checker =
             OracleChecker::new(self.seed, self.operations, &collective, &self.parameters, &self.plan, check);
@@ -182,8 +176,8 @@ impl Trial {
 impl std::fmt::Display for Trial {
     /// Everything that helps to debug a failing seed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { seed, fabric, link, parameters, plan, operations, sabotage } = self;
-        writeln!(f, "seed {seed}: {operations} operations over {fabric}, {sabotage:?}\n{link:?}\n{parameters:?}")?;
+        let Self { seed, fabric, link, parameters, plan, operations } = self;
+        writeln!(f, "seed {seed}: {operations} operations over {fabric}\n{link:?}\n{parameters:?}")?;
         plan.rules.iter().try_for_each(|rule| writeln!(f, "{}", describe_rule(rule)))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use protocol::aggregation::SlotSabotage;
+use protocol::sabotage::{MachineSabotage, SlotSabotage};
 use reduce::{ElementType, Operator, ReductionKind};
 use simulator::collective::{ContributionContents, Replication};
 use simulator::fault::FaultPlan;
@@ -18,7 +18,7 @@ fn faultless(sabotage: Option<SlotSabotage>) -> Trial {
     let kind = ReductionKind::new(ElementType::F64, Operator::Sum).expect("a sum of f64 is defined");
     trial.parameters.contents = ContributionContents::Real { kind, count: 32 };
     trial.plan = FaultPlan::default();
-    trial.sabotage = sabotage.map(|sabotage| (0, sabotage));
+    trial.parameters.policy.sabotage = sabotage.map(MachineSabotage::Fold);
     trial
 }
 

@@ -20,7 +20,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab::{CommandOutcome, bench, demo, reproduce};
+use lab::{CommandOutcome, bench, demo, reproduce, soak};
 
 /// Pleach: in-network collective operations with correct results while the network fails.
 #[derive(Parser)]
@@ -37,6 +37,8 @@ enum CliCommand {
     Demo(demo::DemoArgs),
     /// Run a scenario file and report latencies, errors and the oracle's verdict.
     Simulate(simulate::SimulateArgs),
+    /// Run random operations and faults in simulated fabrics, seed after seed, and check every result.
+    Soak(soak::SoakArgs),
     /// Run a paper's experiments and compare with every published number.
     Reproduce(reproduce::ReproduceArgs),
     /// Measure speed and memory on this machine.
@@ -80,6 +82,7 @@ Examples:
   pleach simulate scenarios/temporal-random-errors.toml --seed 7 --operations 1000
   pleach simulate scenarios/spatial-cut-cable.toml --format html --output report.html
   pleach simulate --fields            the fields of a scenario file
+  pleach soak --seeds 10000           random operations and faults, checked by the oracle
   pleach reproduce soft-errors --format html --output soft-errors.html
   pleach bench simulator
   pleach tune                         the fastest checksum for each size, on this machine
@@ -97,6 +100,7 @@ file is wrong.";
 fn main() -> ExitCode {
     let done = match CliArgs::parse().command {
         CliCommand::Simulate(arguments) => simulate::run(&arguments),
+        CliCommand::Soak(arguments) => soak::run(&arguments),
         CliCommand::Reproduce(arguments) => reproduce::run(&arguments),
         CliCommand::Bench(arguments) => bench::run(&arguments),
         CliCommand::Tune(arguments) => tune::run(&arguments),

@@ -10,11 +10,11 @@
 use std::fmt;
 use std::ops::Range;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 /// All rules of a run.
-#[derive(Clone, Default, Debug, Deserialize)]
+#[derive(Clone, Default, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FaultPlan {
     /// Overrides the seed of the run for the faults.
@@ -25,7 +25,7 @@ pub struct FaultPlan {
 }
 
 /// The fault of a rule.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// Bits flip on the wire.
@@ -53,7 +53,7 @@ pub enum FaultKind {
 }
 
 /// The packets to which a rule applies.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhaseFilter {
     /// Contributions on their way up.
@@ -66,7 +66,7 @@ pub enum PhaseFilter {
 }
 
 /// One rule. At most one of `nth`, `mean-us`, `probability` and `bit-error-rate` triggers it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FaultRule {
     /// The fault.
@@ -96,9 +96,9 @@ pub struct FaultRule {
     pub bits: Option<Spanned<u32>>,
     /// The longest delay, for `delay`; the delay is random.
     pub delay_ns: Option<Spanned<f64>>,
-    /// The start, for `down` and `kill`.
+    /// When the rule starts to apply; for `down` and `kill`, when the cables go down. Simulated fabrics only, except for `down`.
     pub at_us: Option<Spanned<f64>>,
-    /// The duration, for `down` and `kill` (default: permanent).
+    /// How long it applies; for `down` and `kill`, until the cables come up (default: permanent).
     pub for_us: Option<Spanned<f64>>,
 }
 
@@ -179,7 +179,7 @@ impl FaultRule {
         Self { node: Some(without_span(node.into())), ..self }
     }
 
-    /// From `at_us` on, for a time or permanently; for `down` and `kill`.
+    /// From `at_us` on, for a time or permanently.
     pub fn lasting(self, at_us: f64, for_us: Option<f64>) -> Self {
         Self { at_us: Some(without_span(at_us)), for_us: for_us.map(without_span), ..self }
     }

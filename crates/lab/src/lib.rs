@@ -1,4 +1,4 @@
-//! The laboratory: reproductions of the papers, benchmarks, the demo, reports, and the oracle checks of simulated runs.
+//! The laboratory: reproductions of the papers, benchmarks, the demo, the soak, reports, and the oracle checks of simulated runs.
 
 pub mod bench;
 mod cpu_time;
@@ -15,6 +15,7 @@ pub mod progress;
 pub mod report;
 pub mod reproduce;
 pub mod simulation_report;
+pub mod soak;
 pub mod text_file;
 
 pub use outcome::CommandOutcome;

@@ -104,6 +104,7 @@ impl OracleChecker {
         };
         let task = match parameters.operation {
             SimulatedOperation::AllReduce => HostOperation::AllReduce,
+            SimulatedOperation::Reduce => HostOperation::Reduce,
             SimulatedOperation::Broadcast(_) => HostOperation::Broadcast,
             SimulatedOperation::Barrier(_) => HostOperation::Barrier,
         };

@@ -13,11 +13,25 @@ use anyhow::Result;
 /// # Panics
 /// If a job panics.
 pub fn map_parallel<J: Sync, A: Send>(jobs: &[J], job: impl Fn(&J) -> Result<A> + Sync) -> Result<Vec<A>> {
+    map_on_threads(std::thread::available_parallelism().map_or(1, usize::from), jobs, job)
+}
+
+/// Runs every job once, on so many threads. Results are in the order of the jobs.
+///
+/// # Errors
+/// The error of the first job that has one.
+///
+/// # Panics
+/// If a job panics.
+pub fn map_on_threads<J: Sync, A: Send>(
+    threads: usize,
+    jobs: &[J],
+    job: impl Fn(&J) -> Result<A> + Sync,
+) -> Result<Vec<A>> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<(usize, Result<A>)>> = Mutex::new(Vec::new());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len().max(1));
     std::thread::scope(|scope| {
-        for _ in 0..cores {
+        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);

@@ -67,6 +67,15 @@ impl StepProgress {
         }
     }
 
+    /// Writes a line that stays, above the bar if there is one.
+    pub fn note(&self, line: &str) {
+        match &self.lines {
+            None => self.bar.println(line),
+            // A closed standard error is not an error of the run.
+            Some(_) => drop(writeln!(std::io::stderr(), "{line}")),
+        }
+    }
+
     /// All is done: the bar disappears.
     pub fn finish(&self) {
         self.bar.finish_and_clear();

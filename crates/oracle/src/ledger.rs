@@ -123,6 +123,20 @@ impl Ledger {
         }
     }
 
+    /// Records that a result of `op`, which `rank` has, was computed again: the bits must be those of the reference. An element has
+    /// so many bytes.
+    pub fn record_recomputation(
+        &mut self,
+        rank: Rank,
+        op: OpId,
+        bytes: &[u8],
+        (reference, element_bytes): (&[u8], usize),
+    ) {
+        if let Some(violation) = difference(rank, op, reference, bytes, element_bytes) {
+            self.verdict.add(violation);
+        }
+    }
+
     /// Records that `op` has ended at `rank`, which gets no result: every rank but the root of a reduce.
     pub fn record_completion(&mut self, rank: Rank, op: OpId) {
         let Some(pair) = self.pair(rank, op) else { return };

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `reduction` and `contribution` define the inputs, `reference_order` and `reference` the expected results
 //! (`exact_sum` for sums that do not depend on the order; `contribution_table` and `column` for long runs), `ledger`
-//! compares them with the deliveries, `verdict` reports. `stream_ledger` does the same for point-to-point messages.
+//! compares them with the deliveries, `verdict` reports. `workload_ledger` judges runs of several groups. `stream_ledger` does the same for point-to-point messages.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ mod small_float;
 mod stream_ledger;
 mod value;
 mod verdict;
+mod workload_ledger;
 
 pub use contribution::{contribution, edge_contribution};
 pub use contribution_table::ContributionTable;
@@ -33,3 +34,4 @@ pub use reference::{reference, reference_of};
 pub use reference_order::{ReferenceOrder, ReferenceOrderNode};
 pub use stream_ledger::{StreamLedger, StreamVerdict, StreamViolation};
 pub use verdict::{MAX_LISTED, PartialFailure, Verdict, Violation};
+pub use workload_ledger::{OperationPlace, WorkloadLedger, WorkloadVerdict, WorkloadViolation};

@@ -19,6 +19,8 @@ pub mod datagram;
 pub mod messaging;
 mod payload;
 pub mod queue_pair;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;
 pub mod transfer;
 
 pub use buffer_pool::BufferPool;

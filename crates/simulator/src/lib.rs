@@ -1,6 +1,7 @@
 //! A deterministic packet simulator that runs the protocol machines in virtual time, counted in picoseconds.
 #![forbid(unsafe_code)]
 
+mod arrival_check;
 pub mod collective;
 mod counters;
 pub mod event_queue;
@@ -15,12 +16,17 @@ mod packet_check;
 mod path_channels;
 pub mod processor;
 pub mod queue_pair;
+mod residue;
 pub mod scenario;
 pub mod segmented;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;
+pub mod shared_fabric;
 pub mod slab;
 mod traffic;
 
 pub use counters::{FabricCounters, LinkErrorCounters};
 pub use network::{Forwarding, LinkParameters};
 pub use processor::{HostCosts, OsNoise, TransportService};
+pub use residue::FabricResidue;
 pub use traffic::{BackgroundTraffic, TrafficPattern, TrafficSummary};

@@ -14,6 +14,9 @@ pub(crate) type PacketIndex = u32;
 /// No packet: the end of a list.
 pub(crate) const NO_PACKET: PacketIndex = u32::MAX;
 
+/// The number of a driver among those that share the network; zero if there is only one.
+pub(crate) type DriverIndex = u16;
+
 /// The faults of a packet. Rare, so they are stored outside the packet's cache line.
 #[derive(Clone, Debug)]
 pub(crate) struct PacketCorruption {
@@ -96,6 +99,8 @@ pub(crate) struct SimulatedPacket {
     pub flow: u32,
     pub target: PacketTarget,
     pub lane: u8,
+    /// The sender among the drivers that share the network.
+    pub driver: DriverIndex,
 }
 
 /// The buffer that a packet occupies.
@@ -131,6 +136,7 @@ impl SimulatedPacket {
             flow: 0,
             target,
             lane: 0,
+            driver: 0,
         }
     }
 

@@ -9,6 +9,8 @@ use wire::aggregation::{AggregationHeader, AggregationMessageKind};
 
 use super::{AbortCause, AggregationMessage, ContributionRole, ResultDisposition};
 use crate::Payload;
+#[cfg(feature = "sabotage")]
+use crate::sabotage::SlotSabotage;
 
 /// What the caller must do with a contribution.
 #[must_use]
@@ -43,18 +45,6 @@ enum Operand {
     Given(Payload),
     /// None: the child only waits for the result (P-48).
     None,
-}
-
-/// A deliberate bug in the fold, which the oracle must catch.
-#[cfg(feature = "sabotage")]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SlotSabotage {
-    /// Folds the last child's operand twice.
-    FoldTwice,
-    /// Omits the first child's operand.
-    FoldEarly,
-    /// Folds from the last child to the first.
-    FoldBackwards,
 }
 
 impl Collection {

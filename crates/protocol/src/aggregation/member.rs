@@ -120,6 +120,11 @@ impl AggregationMember {
         self.multicasts.retained()
     }
 
+    /// Messages that parents have not acknowledged, or that wait for a connection's window.
+    pub fn unacknowledged(&self) -> usize {
+        self.edges.iter().map(Connection::outstanding).sum()
+    }
+
     /// True if no node or member can still need a message from this member.
     pub fn is_settled(&self) -> bool {
         let is_acknowledged = |connection: &Connection<AggregationMessage>| connection.outstanding() == 0;
@@ -198,6 +203,10 @@ impl AggregationMember {
         }
         if mode == OperationMode::Polled(PollRole::Poller) {
             self.start_polling(now, out);
+        }
+        #[cfg(feature = "sabotage")]
+        if self.policy.sabotage == Some(crate::sabotage::MachineSabotage::CompleteEarly) && own.element_count == 0 {
+            out.push(AggregationAction::Complete { op, result: Payload::EMPTY });
         }
         Ok(op)
     }

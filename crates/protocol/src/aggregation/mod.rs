@@ -25,8 +25,6 @@ mod tests;
 
 pub use abort::AbortCause;
 pub use ack_barrier::AckBarrierCounter;
-#[cfg(feature = "sabotage")]
-pub use collection::SlotSabotage;
 pub use edge::{DownwardDelivery, EdgeIndex, ImplicitAck, ParentLink, Plane};
 pub use member::{AggregationMember, Contribution, MemberConfig, OperationStartError, RepairTimeoutMode};
 pub use message::{AggregationMessage, ContributionRole, ResultDisposition};

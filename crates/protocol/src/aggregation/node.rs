@@ -16,6 +16,8 @@ use super::outbox::transmit;
 use super::seat::Seat;
 use super::{AbortCause, AggregationAction, AggregationMessage, Damage, EdgeIndex, ImplicitAck, Outbox, SeatConfig};
 use crate::connection::{AckRequest, Connection, ConnectionPolicy, DamageOutcome, Frame, FramePath, Paths};
+#[cfg(feature = "sabotage")]
+use crate::sabotage::MachineSabotage;
 use results::ResultArrival;
 
 /// Messages that a node dropped, by cause. Dropping allocates nothing.
@@ -67,8 +69,6 @@ pub struct AggregationNode {
     wake_at: Time,
     counters: NodeCounters,
     folded: u64,
-    #[cfg(feature = "sabotage")]
-    sabotage: Option<super::SlotSabotage>,
 }
 
 impl AggregationNode {
@@ -82,20 +82,12 @@ impl AggregationNode {
             wake_at: Time::NEVER,
             counters: NodeCounters::default(),
             folded: 0,
-            #[cfg(feature = "sabotage")]
-            sabotage: None,
         }
     }
 
     /// Adds a seat in a group's tree.
     pub fn take_seat(&mut self, config: SeatConfig) {
         self.seats.push(Seat::new(config));
-    }
-
-    /// Introduces a deliberate bug.
-    #[cfg(feature = "sabotage")]
-    pub fn set_sabotage(&mut self, sabotage: super::SlotSabotage) {
-        self.sabotage = Some(sabotage);
     }
 
     /// The messages dropped so far.
@@ -118,6 +110,11 @@ impl AggregationNode {
             bytes: load.bytes + bytes,
             ..load
         })
+    }
+
+    /// Messages that neighbours have not acknowledged, or that wait for a connection's window.
+    pub fn unacknowledged(&self) -> usize {
+        self.edges.iter().map(|edge| edge.connection.outstanding()).sum()
     }
 
     /// The node number of a lost neighbour, if there is one.
@@ -309,7 +306,7 @@ impl AggregationNode {
             }
             ContributionOutcome::Fold => {
                 #[cfg(feature = "sabotage")]
-                if let Some(sabotage) = self.sabotage {
+                if let Some(MachineSabotage::Fold(sabotage)) = self.policy.sabotage {
                     slot.sabotage(sabotage);
                 }
                 let folded = slot.fold();
@@ -323,6 +320,12 @@ impl AggregationNode {
 
     /// Sends a fold, or the abort that replaces it, to the parents; a root makes it the result.
     fn forward(&mut self, now: Time, seat: usize, folded: AggregationMessage, out: &mut Outbox) {
+        #[cfg(feature = "sabotage")]
+        if folded.header.kind == AggregationMessageKind::Abort
+            && self.policy.sabotage == Some(MachineSabotage::SwallowAborts)
+        {
+            return;
+        }
         let config = &self.seats[seat].config;
         if config.parents.is_empty() {
             out.push(AggregationAction::Reduced { op: folded.op() });

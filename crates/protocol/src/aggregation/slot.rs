@@ -307,7 +307,7 @@ impl Slot {
 #[cfg(feature = "sabotage")]
 impl Slot {
     /// Spoils the operands just before they are folded.
-    pub(super) fn sabotage(&mut self, sabotage: super::SlotSabotage) {
+    pub(super) fn sabotage(&mut self, sabotage: crate::sabotage::SlotSabotage) {
         if let SlotState::Collecting(collection) = &mut self.state {
             collection.sabotage(sabotage);
         }

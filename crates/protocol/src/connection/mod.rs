@@ -36,6 +36,8 @@ pub use sender::{AckRequest, RetryExceeded};
 pub(crate) use congestion::CongestionWindow;
 pub(crate) use rtt::RttEstimator;
 
+#[cfg(feature = "sabotage")]
+use crate::sabotage::MachineSabotage;
 use path::{FollowDecision, InvalidPathTransition, LoadPathError, MigrationCause, PathActivity, ProbeRequest};
 use receiver::Receiver;
 use sender::Sender;
@@ -121,11 +123,19 @@ impl<M: Clone> Connection<M> {
             PsnPosition::Ahead(_) => PsnPosition::OutOfWindow,
             position => position,
         };
+        #[cfg(feature = "sabotage")]
+        if position == PsnPosition::Duplicate && self.policy.sabotage == Some(MachineSabotage::AcceptDuplicates) {
+            return Some(message);
+        }
         if position != PsnPosition::Expected {
             self.discard(arrival, position, *wants_ack, out);
             return None;
         }
         self.accept_expected();
+        #[cfg(feature = "sabotage")]
+        if self.policy.sabotage == Some(MachineSabotage::NeverAcknowledge) {
+            return Some(message);
+        }
         if *wants_ack {
             self.acknowledge(arrival, out);
         }
@@ -375,6 +385,10 @@ impl<M: Clone> Connection<M> {
             self.acknowledge(path, out);
         }
         let before = self.sender.timeouts();
+        #[cfg(feature = "sabotage")]
+        if self.policy.sabotage == Some(MachineSabotage::NeverRetransmit) {
+            return self.sender.handle_timeout(&self.policy, now, &mut |_| ()).map(|_| ());
+        }
         let timeouts = self.sender.handle_timeout(&self.policy, now, &mut on_path(path, out))?;
         let Some(paths) = &mut self.paths else { return Ok(()) };
         let mut probes = Vec::new();

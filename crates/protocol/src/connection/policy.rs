@@ -32,6 +32,9 @@ pub struct ConnectionPolicy {
     pub not_ready_limit: Option<u8>,
     /// What is retransmitted when frames are missing.
     pub loss_recovery: LossRecovery,
+    /// A deliberate defect of every machine with this policy.
+    #[cfg(feature = "sabotage")]
+    pub sabotage: Option<crate::sabotage::MachineSabotage>,
 }
 
 /// What bounds the frames in flight.
@@ -78,6 +81,8 @@ impl Default for ConnectionPolicy {
             refusal_limit: 1_000,
             not_ready_limit: None,
             loss_recovery: LossRecovery::GoBackN,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
         }
     }
 }

@@ -32,7 +32,7 @@ impl CollectiveDriver {
     }
 
     /// Delivers an intact packet, through the internal port if the node has one.
-    pub(super) fn admit(
+    pub(crate) fn admit(
         &mut self,
         network: &mut SimulatedNetwork,
         channel: ChannelId,

@@ -1,7 +1,6 @@
 //! The driver of a simulated collective: delivers packets and timers to the machines and performs their actions.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use protocol::aggregation::{AckBarrierCounter, AggregationAction, AggregationMessage, Damage, EdgeIndex, Outbox};
 use protocol::connection::{Frame, FramePath};
@@ -12,17 +11,19 @@ use super::aggregation_unit::UnitPorts;
 use super::alternate_path::{AlternatePath, find_alternate_paths};
 use super::deferred_event::{AggregationUnitPorts, DeferredEvent};
 use super::host_software::HostSoftware;
-use super::parameters::{CollectiveParameters, ReplicaSharing};
+use super::operation::SimulatedOperation;
+use super::parameters::{CollectiveParameters, ContributionContents, LongVector, ReplicaSharing};
 use super::replicas::replicas;
 use super::sequence_state::OperationSequence;
 use super::wiring::TreeWiring;
 use super::wiring_builder::build_wiring;
-use crate::network::{DeliveredPacket as PacketArrival, NetworkHandler, SimulatedNetwork};
+use crate::arrival_check::{ArrivalCheck, check_arrival};
+use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork};
 use crate::packet::ChannelId;
 use crate::packet_body::{EdgeEnd, ParticipantIndex};
-use crate::packet_check::{EndToEndCheck, check_end_to_end};
 use crate::processor::TransportService;
 use crate::queue_pair::LinkNotification;
+use crate::residue::FabricResidue;
 use crate::slab::Slab;
 
 /// The purpose of a timer, in its two highest bits.
@@ -33,7 +34,7 @@ const TIMER_INDEX_MASK: u32 = DEFERRED_EVENT - 1;
 pub(super) const NO_QUEUE_PAIRS: &str = "collectives have no queue pairs";
 
 /// The machines of a collective and the state of the run.
-pub(super) struct CollectiveDriver {
+pub(crate) struct CollectiveDriver {
     pub(super) parameters: CollectiveParameters,
     pub(super) wiring: TreeWiring,
     /// Where alternate paths start, for the edges that have one.
@@ -58,7 +59,7 @@ pub(super) struct CollectiveDriver {
 }
 
 impl CollectiveDriver {
-    pub(super) fn new(
+    pub(crate) fn new(
         tree: &AggregationTree,
         network: &mut SimulatedNetwork,
         parameters: CollectiveParameters,
@@ -120,14 +121,45 @@ impl CollectiveDriver {
             + self.wiring.nodes.capacity() * size_of::<AggregationNode>()
     }
 
-    #[cfg(feature = "sabotage")]
-    pub(super) fn sabotage(&mut self, node: usize, sabotage: protocol::aggregation::SlotSabotage) {
-        self.wiring.nodes[node].set_sabotage(sabotage);
-    }
-
     /// Whether no packet and no event is pending.
     pub(super) fn is_at_rest(&self, network: &SimulatedNetwork) -> bool {
         network.packets_in_flight() == 0 && self.deferred.is_empty()
+    }
+
+    /// A damaged packet has arrived on a channel. Only the channel is reliable: every machine at its end is told.
+    pub(crate) fn handle_damage(&mut self, network: &mut SimulatedNetwork, channel: ChannelId, damage: Damage) {
+        let ends: Vec<EdgeEnd> = self.wiring.ends(channel).collect();
+        for end in ends {
+            self.handle_input(network, end, MachineInput::Damage(damage));
+        }
+    }
+
+    /// Sets what the next operations are. What members multicast, if they do, was decided when the driver was made.
+    pub(crate) fn set_operation(
+        &mut self,
+        operation: SimulatedOperation,
+        contents: ContributionContents,
+        long_vector: Option<LongVector>,
+    ) {
+        let parameters = &mut self.parameters;
+        (parameters.operation, parameters.contents, parameters.long_vector) = (operation, contents, long_vector);
+    }
+
+    /// What the machines hold although no operation is in progress.
+    pub(crate) fn residue(&self) -> FabricResidue {
+        let loads = self.wiring.nodes.iter().map(protocol::aggregation::AggregationNode::load);
+        let (slots, slot_bytes) =
+            loads.fold((0, 0), |(slots, bytes), load| (slots + u64::from(load.in_flight), bytes + load.bytes));
+        let frames: usize = self.wiring.nodes.iter().map(|node| node.unacknowledged()).sum();
+        let member_frames: usize = self.wiring.members.iter().map(|member| member.unacknowledged()).sum();
+        let multicasts: usize = self.wiring.members.iter().map(|member| member.multicasts_retained()).sum();
+        FabricResidue {
+            slots,
+            slot_bytes,
+            frames: (frames + member_frames) as u64,
+            multicasts: multicasts as u64,
+            ..FabricResidue::default()
+        }
     }
 
     /// Passes an input to a machine and performs the resulting actions.
@@ -247,30 +279,12 @@ pub(super) enum MachineInput<'a> {
 }
 
 impl NetworkHandler for CollectiveDriver {
-    fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: PacketArrival) {
-        let Some(body) = arrival.body else { return };
-        let Some(corruption) = arrival.corruption else {
-            return self.admit(network, arrival.channel, arrival.bytes, body);
-        };
-        let damage = if corruption.detected_at == SimTime::NEVER {
-            match check_end_to_end(&body, arrival.bytes, &corruption) {
-                EndToEndCheck::Passed(body) => {
-                    return self.admit(network, arrival.channel, arrival.bytes, Rc::new(body));
-                }
-                EndToEndCheck::Bad => {
-                    network.counters.end_to_end += 1;
-                    Damage::Here
-                }
-            }
-        } else if corruption.marked {
-            Damage::Marked
-        } else {
-            Damage::Here
-        };
-        // Of a damaged packet only the channel is reliable.
-        let ends: Vec<EdgeEnd> = self.wiring.ends(arrival.channel).collect();
-        for end in ends {
-            self.handle_input(network, end, MachineInput::Damage(damage));
+    fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
+        let (channel, bytes) = (arrival.channel, arrival.bytes);
+        match check_arrival(network, arrival) {
+            Some(ArrivalCheck::Intact(body)) => self.admit(network, channel, bytes, body),
+            Some(ArrivalCheck::Damaged(damage)) => self.handle_damage(network, channel, damage),
+            None => {}
         }
     }
 

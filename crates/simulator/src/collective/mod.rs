@@ -45,7 +45,7 @@ use crate::counters::{FabricCounters, LinkErrorCounters};
 use crate::fault::{FaultPlan, FaultPlanError};
 use crate::link_rate::LinkWidth;
 use crate::network::{LinkParameters, SimulatedNetwork};
-use driver::CollectiveDriver;
+pub(crate) use driver::CollectiveDriver;
 
 /// Supplies the contributions and receives the results.
 pub trait CollectiveObserver {
@@ -238,12 +238,6 @@ impl SimulatedCollective {
     /// Every direction of every cable with a packet, an error or a loss, for the fabric diagram.
     pub fn links(&self) -> impl Iterator<Item = LinkReport> + '_ {
         self.network.link_reports()
-    }
-
-    /// Breaks one node on purpose, to test that the oracle detects it.
-    #[cfg(feature = "sabotage")]
-    pub fn sabotage(&mut self, node: usize, sabotage: protocol::aggregation::SlotSabotage) {
-        self.driver.sabotage(node, sabotage);
     }
 }
 

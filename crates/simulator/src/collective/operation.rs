@@ -15,6 +15,8 @@ use super::parameters::ContributionContents;
 pub enum SimulatedOperation {
     /// Every member gets the reduction of all contributions.
     AllReduce,
+    /// One member gets it, the others only its completion (P-49); the root changes as that of a broadcast does.
+    Reduce,
     /// Every member gets the payload of one; the root changes with every operation, see [`SimulatedOperation::broadcast_root`].
     Broadcast(CollectiveMethod),
     /// No member continues before all have entered.
@@ -49,7 +51,7 @@ impl SimulatedOperation {
     /// Whether a rank's payload matters in an operation.
     pub(super) fn uses_payload_of(self, rank: Rank, op: OpId, ranks: u32) -> bool {
         match self {
-            Self::AllReduce => true,
+            Self::AllReduce | Self::Reduce => true,
             Self::Broadcast(_) => rank == Self::broadcast_root(op, ranks),
             Self::Barrier(_) => false,
         }
@@ -59,6 +61,7 @@ impl SimulatedOperation {
     pub(super) fn contribution(
         self,
         rank: Rank,
+        root: Rank,
         own: Option<Payload>,
         contents: &ContributionContents,
     ) -> (Contribution, OperationMode) {
@@ -70,11 +73,11 @@ impl SimulatedOperation {
             _ => OperationMode::Aggregated,
         };
         let (kind, count) = match (self, contents) {
-            (Self::AllReduce, ContributionContents::Real { kind, .. }) => {
+            (Self::AllReduce | Self::Reduce, ContributionContents::Real { kind, .. }) => {
                 let bytes = own.as_ref().map_or(0, Payload::len);
                 ((kind.element().code(), kind.operator().code()), (bytes as usize / kind.element_size()) as u16)
             }
-            (Self::AllReduce, ContributionContents::SizeOnly { .. }) => ((0, 0), 0),
+            (Self::AllReduce | Self::Reduce, ContributionContents::SizeOnly { .. }) => ((0, 0), 0),
             // Raw bytes; the other members contribute nothing, so nothing is ever reduced.
             _ => {
                 let bytes = own.as_ref().and_then(Payload::bytes).map_or(0, |bytes| bytes.len() as u16);
@@ -86,12 +89,17 @@ impl SimulatedOperation {
             (Self::Broadcast(_), None) => ContributionRole::ReceiveOnly,
             _ => ContributionRole::Operand,
         };
+        let disposition = if self == Self::Reduce && rank != root {
+            ResultDisposition::CompletionOnly
+        } else {
+            ResultDisposition::Deliver
+        };
         let contribution = Contribution {
             element: ElementCode(kind.0),
             operator: OperatorCode(kind.1),
             element_count: count,
             role,
-            disposition: ResultDisposition::Deliver,
+            disposition,
             segment: SegmentIndex(0),
             payload: own.unwrap_or(Payload::EMPTY),
         };

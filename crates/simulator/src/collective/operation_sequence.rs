@@ -10,7 +10,7 @@ use units::{OpId, Rank, SimSpan};
 
 use super::deferred_event::DeferredEvent;
 use super::driver::CollectiveDriver;
-use super::operation;
+use super::operation::{self, SimulatedOperation};
 use super::parameters::{ContributionContents, OperationPacing};
 use super::sequence_state::{OperationEvent, OperationRun, OperationSequence};
 use super::{CollectiveObserver, CollectiveTiming, NoObserver, OperationFailure};
@@ -35,12 +35,38 @@ impl CollectiveDriver {
         network: &mut SimulatedNetwork,
         observer: &mut dyn CollectiveObserver,
     ) -> CollectiveTiming {
-        self.run_ack_barrier(network);
+        if self.is_ack_barrier_due() {
+            self.begin_ack_barrier(network);
+            self.run_until_settled(network, &mut NoObserver);
+        }
+        self.begin_operation(network, observer);
+        self.run_until_settled(network, observer);
+        let run = &self.sequence.run;
+        CollectiveTiming {
+            reduce: run.reduced.map(|at| at.since(run.started)),
+            complete: (run.completed == run.results).then(|| run.last.since(run.started)),
+        }
+    }
+
+    /// Lets all members enter the next operation, those that are late by timer.
+    pub(crate) fn begin_operation(&mut self, network: &mut SimulatedNetwork, observer: &mut dyn CollectiveObserver) {
         let (op, ranks, segments) = (self.sequence.next, self.ranks(), self.parameters.segments());
+        let index = self.sequence.operations;
         self.sequence.next = OpId(op.0.wrapping_add(segments));
+        self.sequence.operations = index.next();
         let posted = if segments > 1 { vec![0; ranks as usize] } else { Vec::new() };
         let finished = posted.clone();
-        self.sequence.run = OperationRun { op, started: network.now(), posted, finished, ..OperationRun::default() };
+        let results = u64::from(ranks) * u64::from(segments);
+        let started = network.now();
+        self.sequence.run =
+            OperationRun { op, index, started, posted, finished, results, ..OperationRun::default() };
+        if let Some(ack_barrier) = &mut self.sequence.ack_barrier {
+            if self.parameters.operation.is_multicast_broadcast() {
+                ack_barrier.note_multicast();
+            } else {
+                ack_barrier.note_contributions();
+            }
+        }
         // Members with late entries start with one segment; all others fill their windows at once.
         for rank in (0..ranks).map(Rank) {
             match self.arrival_delay(rank, op) {
@@ -51,12 +77,6 @@ impl CollectiveDriver {
                     self.defer(network, network.now() + late, DeferredEvent::LateEntry { rank, own });
                 }
             }
-        }
-        self.run_until_settled(network, observer);
-        let run = &self.sequence.run;
-        CollectiveTiming {
-            reduce: run.reduced.map(|at| at.since(run.started)),
-            complete: (run.completed == u64::from(ranks) * u64::from(segments)).then(|| run.last.since(run.started)),
         }
     }
 
@@ -85,13 +105,17 @@ impl CollectiveDriver {
         }
     }
 
-    /// Runs an acknowledgement barrier if one is due: afterwards every member has every earlier multicast.
-    fn run_ack_barrier(&mut self, network: &mut SimulatedNetwork) {
-        if !self.sequence.ack_barrier.is_some_and(|ack_barrier| ack_barrier.is_due()) {
-            return;
-        }
+    /// Whether an acknowledgement barrier must come before the next operation, which is a multicast.
+    pub(crate) fn is_ack_barrier_due(&self) -> bool {
+        self.parameters.operation.is_multicast_broadcast()
+            && self.sequence.ack_barrier.is_some_and(|ack_barrier| ack_barrier.is_due())
+    }
+
+    /// Lets all members enter an acknowledgement barrier: afterwards every member has every earlier multicast.
+    pub(crate) fn begin_ack_barrier(&mut self, network: &mut SimulatedNetwork) {
         self.sequence.ack_barriers += 1;
-        self.sequence.run = OperationRun { started: network.now(), ..OperationRun::default() };
+        let results = u64::from(self.ranks());
+        self.sequence.run = OperationRun { started: network.now(), results, ..OperationRun::default() };
         for rank in (0..self.ranks()).map(Rank) {
             let op = self.sequence.run.op;
             self.start(network, rank, op, operation::ack_barrier_contribution(), OperationMode::Aggregated);
@@ -99,67 +123,98 @@ impl CollectiveDriver {
         if let Some(ack_barrier) = &mut self.sequence.ack_barrier {
             ack_barrier.note_contributions();
         }
-        self.run_until_settled(network, &mut NoObserver);
     }
 
     /// Runs until the operation has ended on every member, or no event can end it.
     fn run_until_settled(&mut self, network: &mut SimulatedNetwork, observer: &mut dyn CollectiveObserver) {
         let is_long = !self.sequence.run.posted.is_empty();
         let segments = if is_long { self.parameters.segments() } else { 1 };
-        let results = u64::from(self.ranks()) * u64::from(segments);
         let hung_at = self.sequence.run.started + self.parameters.hang_timeout.times(u64::from(segments));
         let mut settled = false;
-        let mut spare = Vec::new(); // Two lists take turns, so that neither is allocated again.
         while !settled {
             network.run(self, |driver, network| {
-                !driver.sequence.run.events.is_empty()
-                    || driver.is_settled(network, results)
-                    || network.now() > hung_at
+                driver.has_events() || driver.is_settled(network) || network.now() > hung_at
             });
-            let mut events = std::mem::replace(&mut self.sequence.run.events, std::mem::take(&mut spare));
-            let quiet = events.is_empty();
-            for event in events.drain(..) {
-                let over = match event {
-                    OperationEvent::Started(rank, op) => {
-                        observer.started(rank, op);
-                        continue;
-                    }
-                    OperationEvent::Delivered(rank, op, result) => {
-                        observer.delivered(rank, op, &result);
-                        rank
-                    }
-                    OperationEvent::Failed(rank, op, cause) => {
-                        observer.failed(rank, op, OperationFailure::Aborted(cause));
-                        rank
-                    }
-                };
-                if let Some(finished) = self.sequence.run.finished.get_mut(over.index()) {
-                    *finished += 1;
-                    self.post_segments(network, over, observer);
-                }
-            }
-            spare = events;
+            let quiet = !self.has_events();
+            self.report_events(network, observer);
             // With no event left, an operation that has not completed never will: the observer misses its result.
-            settled = self.is_settled(network, results) || quiet || network.now() > hung_at;
+            settled = self.is_settled(network) || quiet || network.now() > hung_at;
         }
-        let run = &self.sequence.run;
-        self.sequence.hung |= run.completed + run.failed < results;
+        self.sequence.hung |= !self.is_over();
     }
 
-    fn is_settled(&self, network: &SimulatedNetwork, results: u64) -> bool {
-        let over = self.sequence.run.completed + self.sequence.run.failed >= results;
+    /// Whether there is something to tell the observer.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.sequence.run.events.is_empty()
+    }
+
+    /// Tells the observer what happened since the last call, and starts the segments for which there is room now.
+    pub(crate) fn report_events(&mut self, network: &mut SimulatedNetwork, observer: &mut dyn CollectiveObserver) {
+        // Two lists take turns, so that neither is allocated again.
+        let spare = std::mem::take(&mut self.sequence.spare_events);
+        let mut events = std::mem::replace(&mut self.sequence.run.events, spare);
+        for event in events.drain(..) {
+            let over = match event {
+                OperationEvent::Started(rank, op) => {
+                    observer.started(rank, op);
+                    continue;
+                }
+                OperationEvent::Delivered(rank, op, result) => {
+                    observer.delivered(rank, op, &result);
+                    rank
+                }
+                OperationEvent::Failed(rank, op, cause) => {
+                    observer.failed(rank, op, OperationFailure::Aborted(cause));
+                    rank
+                }
+            };
+            if let Some(finished) = self.sequence.run.finished.get_mut(over.index()) {
+                *finished += 1;
+                self.post_segments(network, over, observer);
+            }
+        }
+        self.sequence.spare_events = events;
+    }
+
+    /// Whether the operation has ended at every member.
+    pub(crate) fn is_over(&self) -> bool {
+        self.sequence.run.completed + self.sequence.run.failed >= self.sequence.run.results
+    }
+
+    /// Whether the present operation has failed at a member.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.sequence.run.failed > 0
+    }
+
+    /// Sets the position of the next operation, which determines its root.
+    pub(crate) fn set_position(&mut self, position: OpId) {
+        self.sequence.operations = position;
+    }
+
+    /// The observer's number of the first segment of the next operation.
+    pub(crate) fn next_number(&self) -> OpId {
+        self.sequence.next
+    }
+
+    /// The observer's number of the first segment of the present operation.
+    pub(crate) fn first_number(&self) -> OpId {
+        self.sequence.run.op
+    }
+
+    fn is_settled(&self, network: &SimulatedNetwork) -> bool {
         match self.parameters.pace {
-            OperationPacing::BackToBack => over,
-            OperationPacing::Drained => over && self.is_at_rest(network),
+            OperationPacing::BackToBack => self.is_over(),
+            OperationPacing::Drained => self.is_over() && self.is_at_rest(network),
         }
     }
 
     /// The payload of a rank, if it has one in this operation.
     fn payload_of(&self, rank: Rank, op: OpId, observer: &mut dyn CollectiveObserver) -> Option<Payload> {
-        let (whole, segment) = (op.0 / self.parameters.segments(), op.0 % self.parameters.segments());
-        if !self.parameters.operation.uses_payload_of(rank, OpId(whole), self.ranks()) {
+        let run = &self.sequence.run;
+        if !self.parameters.operation.uses_payload_of(rank, run.index, self.ranks()) {
             return None;
         }
+        let segment = op.0.wrapping_sub(run.op.0);
         Some(match self.parameters.contents {
             ContributionContents::SizeOnly { .. } => {
                 Payload::SizeOnly { bytes: self.parameters.segment_bytes(segment) }
@@ -183,10 +238,9 @@ impl CollectiveDriver {
     /// A rank enters an operation.
     fn begin(&mut self, network: &mut SimulatedNetwork, rank: Rank, op: OpId, own: Option<Payload>) -> StartOutcome {
         self.sequence.run.events.push(OperationEvent::Started(rank, op));
-        let (contribution, manner) = self.parameters.operation.contribution(rank, own, &self.parameters.contents);
-        if let Some(ack_barrier) = self.sequence.ack_barrier.as_mut().filter(|_| rank.0 == 0) {
-            ack_barrier.note_multicast();
-        }
+        let root = SimulatedOperation::broadcast_root(self.sequence.run.index, self.ranks());
+        let parameters = &self.parameters;
+        let (contribution, manner) = parameters.operation.contribution(rank, root, own, &parameters.contents);
         let outcome = self.start(network, rank, op, contribution, manner);
         if outcome == StartOutcome::WindowFull {
             self.sequence.run.events.pop(); // It has not entered.
@@ -247,7 +301,8 @@ impl CollectiveDriver {
         let OperationSequence { run, left, .. } = &mut self.sequence;
         run.failed += 1;
         run.events.push(OperationEvent::Failed(rank, op, cause));
-        if let Some(left) = left.get_mut(rank.index()) {
+        // A member with further segments in flight leaves when they have ended too: its machine ends them.
+        if let Some(left) = left.get_mut(rank.index()).filter(|_| run.posted.is_empty()) {
             left.get_or_insert(cause);
         }
     }

@@ -8,12 +8,17 @@ use units::{OpId, Rank, SimTime};
 /// The present operation.
 #[derive(Default)]
 pub(super) struct OperationRun {
+    /// The number of its first segment.
     pub(super) op: OpId,
+    /// Its position among the operations.
+    pub(super) index: OpId,
     pub(super) started: SimTime,
     pub(super) reduced: Option<SimTime>,
     /// Results of members: one for each segment.
     pub(super) completed: u64,
     pub(super) failed: u64,
+    /// How many must complete or fail: one of each member and segment.
+    pub(super) results: u64,
     /// Segments that each member has started; empty if the vector is one segment.
     pub(super) posted: Vec<u32>,
     /// Of these, the segments that have completed or failed.
@@ -40,7 +45,11 @@ pub(super) enum OperationEvent {
 /// The state that lasts from one operation to the next.
 pub(super) struct OperationSequence {
     pub(super) next: OpId,
+    /// Operations so far, without acknowledgement barriers.
+    pub(super) operations: OpId,
     pub(super) run: OperationRun,
+    /// Takes turns with the events of `run`.
+    pub(super) spare_events: Vec<OperationEvent>,
     /// Counts multicast broadcasts, if there are any.
     pub(super) ack_barrier: Option<AckBarrierCounter>,
     /// Acknowledgement barriers so far: operations of the members that the observer does not see.
@@ -56,7 +65,9 @@ impl OperationSequence {
     pub(super) fn new(ack_barrier: Option<AckBarrierCounter>, leavers: usize, seed: u64) -> Self {
         Self {
             next: OpId(0),
+            operations: OpId(0),
             run: OperationRun::default(),
+            spare_events: Vec::new(),
             ack_barrier,
             ack_barriers: 0,
             left: vec![None; leavers],

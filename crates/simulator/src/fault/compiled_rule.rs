@@ -49,6 +49,8 @@ pub(super) struct CompiledFaultRule {
     pub(super) trigger: FaultTrigger,
     bits: u32,
     delay: SimSpan,
+    /// When the rule applies.
+    active: Range<SimTime>,
     stream: RandomStream,
     /// The last exposure and its probability: most packets of a run have one size.
     cached: (u64, Probability),
@@ -87,6 +89,7 @@ impl CompiledFaultRule {
             trigger: trigger(plan)?,
             bits,
             delay: SimSpan::from_picos((delay.unwrap_or(0.0) * 1e3) as u64),
+            active: duration(plan)?,
             stream: RandomStream::new(seed, 0xfa01_7000 + number),
             cached: (0, Probability::new(0.0)),
         })
@@ -97,6 +100,11 @@ impl CompiledFaultRule {
             RuleScope::Everywhere => true,
             RuleScope::Channels(channels) => channels.binary_search(&channel).is_ok(),
         }
+    }
+
+    /// Whether the rule applies to packets that depart at this time.
+    pub(super) fn is_active(&self, at: SimTime) -> bool {
+        self.active.contains(&at)
     }
 
     pub(super) fn matches_phase(&self, phase: PacketPhase) -> bool {
@@ -236,18 +244,25 @@ pub(super) fn changes(plan: &FaultRule, wiring: &ChannelMap<'_>) -> Result<Vec<L
             resolve(link.get_ref(), plan.lane, link.span(), wiring)?
         }
     };
+    let Range { start, end } = duration(plan)?;
+    let mut changes = vec![LinkStateChange { at: start, channels: channels.clone(), down: true }];
+    if end != SimTime::NEVER {
+        changes.push(LinkStateChange { at: end, channels, down: false });
+    }
+    Ok(changes)
+}
+
+/// From the start of a rule to its end, or permanently.
+fn duration(plan: &FaultRule) -> Result<Range<SimTime>, FaultPlanError> {
     let micros = |value: f64| SimSpan::from_picos((value * 1e6) as u64);
     let at = plan.at_us.as_ref().map_or(0.0, |at| *at.get_ref());
     if !at.is_finite() || at < 0.0 {
         let span = plan.at_us.as_ref().map_or(plan.kind.span(), toml::Spanned::span);
         return Err(FaultPlanError::new(span, "at-us: a number from 0 on"));
     }
-    let at = SimTime::ZERO + micros(at);
-    let mut changes = vec![LinkStateChange { at, channels: channels.clone(), down: true }];
-    if let Some(length) = positive(plan.for_us.as_ref(), "for-us")? {
-        changes.push(LinkStateChange { at: at + micros(length), channels, down: false });
-    }
-    Ok(changes)
+    let start = SimTime::ZERO + micros(at);
+    let length = positive(plan.for_us.as_ref(), "for-us")?;
+    Ok(start..length.map_or(SimTime::NEVER, |length| start + micros(length)))
 }
 
 /// The channels of a link name.

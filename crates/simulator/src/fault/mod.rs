@@ -74,7 +74,7 @@ impl FabricFaultInjector {
             FaultEffect { corruption: None, outcome: LinkOutcome::Arrives, duplicated: false, delay: SimSpan::ZERO };
         let phase = packet.body.as_deref().map_or(PacketPhase::Control, PacketBody::phase);
         for (number, rule) in self.rules.iter_mut().enumerate() {
-            if !rule.watches(channel) || !rule.matches_phase(phase) {
+            if !rule.is_active(start) || !rule.watches(channel) || !rule.matches_phase(phase) {
                 continue;
             }
             let hit = match rule.trigger {

@@ -170,6 +170,18 @@ impl CreditReturns {
         })
     }
 
+    /// The lane's blocks: those it has, and those that are under way to it.
+    pub(crate) fn total(&self, lane: &VirtualLaneState) -> u64 {
+        let mut blocks = u64::from(lane.credit) + u64::from(lane.due_blocks);
+        let mut index = lane.returning;
+        while index != NO_PACKET {
+            let entry = self.entries[index as usize];
+            blocks += u64::from(entry.blocks);
+            index = entry.next;
+        }
+        blocks
+    }
+
     /// Bytes of the pool.
     pub(crate) fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Return>() + self.free.capacity() * size_of::<u32>()

@@ -14,7 +14,7 @@ use crate::packet_check::{LinkCheck, check_link};
 impl SimulatedNetwork {
     /// Puts a packet into a channel's queue; it may leave at `packet.ready`.
     pub(crate) fn inject(&mut self, channel: ChannelId, packet: SimulatedPacket) {
-        let index = self.packets.add(packet);
+        let index = self.packets.add(SimulatedPacket { driver: self.driver, ..packet });
         self.offer(channel, index);
     }
 
@@ -78,6 +78,7 @@ impl SimulatedNetwork {
             body: packet.body.take(),
             corruption: packet.corruption.take(),
         };
+        self.driver = packet.driver;
         self.packets.remove(index);
         self.counters.delivered += 1;
         handler.handle_packet(self, arrival);

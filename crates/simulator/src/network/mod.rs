@@ -28,9 +28,10 @@ use crate::counters::{FabricCounters, LinkErrorCounters};
 use crate::event_queue::EventQueue;
 use crate::fault::{ChannelMap, FabricFaultInjector, FaultPlan, FaultPlanError};
 use crate::link_rate::ByteTime;
-use crate::packet::{ChannelId, PacketCorruption, PacketPool};
+use crate::packet::{ChannelId, DriverIndex, PacketCorruption, PacketPool};
 use crate::packet_body::PacketBody;
 use crate::packet_check::SampleFrames;
+use crate::residue::FabricResidue;
 use channel::{Channel, ChannelFlags, CreditReturns, LinkClass, VirtualLaneState};
 
 /// How switches forward a packet.
@@ -104,6 +105,8 @@ enum NetworkEventKind {
 }
 
 const KIND_SHIFT: u32 = 32;
+/// Above the kind of a timer's event: the driver that set it.
+const DRIVER_SHIFT: u32 = 40;
 
 /// The network and its state.
 pub(crate) struct SimulatedNetwork {
@@ -136,6 +139,8 @@ pub(crate) struct SimulatedNetwork {
     warm: u32,
     /// [`NetworkHandler::DELIVER_AT_HEAD`] of the present handler.
     deliver_at_head: bool,
+    /// The driver whose packet or timer is being handled; what it sends and sets belongs to it.
+    driver: DriverIndex,
 }
 
 impl SimulatedNetwork {
@@ -201,6 +206,7 @@ impl SimulatedNetwork {
             is_large: nodes > 16_384,
             warm: 0,
             deliver_at_head: false,
+            driver: 0,
             parameters,
         }
     }
@@ -248,6 +254,18 @@ impl SimulatedNetwork {
     /// Packets that exist now.
     pub(crate) fn packets_in_flight(&self) -> usize {
         self.packets.live()
+    }
+
+    /// What packets have left behind, and the packets themselves.
+    pub(crate) fn residue(&self) -> FabricResidue {
+        let full = u64::from(channel::credit_blocks(self.parameters.buffer_bytes));
+        let lanes = self.channels.iter().map(|channel| &channel.lane).chain(&self.extra_lanes);
+        FabricResidue {
+            packets: self.packets.live() as u64,
+            credit_blocks: lanes.map(|lane| full.abs_diff(self.returns.total(lane))).sum(),
+            shared_buffers: self.shared_buffers.live() as u64,
+            ..FabricResidue::default()
+        }
     }
 
     /// A digest of all events so far: two runs are identical if and only if their digests are.
@@ -343,7 +361,18 @@ impl SimulatedNetwork {
 
     /// Sets a timer. The handler chooses the number and gets it back.
     pub(crate) fn set_timer(&mut self, at: SimTime, number: u32) {
-        self.push(at, NetworkEventKind::Alarm, number);
+        let what = u64::from(self.driver) << DRIVER_SHIFT | (NetworkEventKind::Alarm as u64) << KIND_SHIFT;
+        self.queue.push(at, what | u64::from(number));
+    }
+
+    /// The driver to which the packet or timer that is being handled belongs.
+    pub(crate) fn driver(&self) -> DriverIndex {
+        self.driver
+    }
+
+    /// Another driver acts from now on, until the next packet or timer.
+    pub(crate) fn set_driver(&mut self, driver: DriverIndex) {
+        self.driver = driver;
     }
 
     /// Runs until `done` returns true after an event, or until no event is left.
@@ -367,7 +396,8 @@ impl SimulatedNetwork {
         self.trace =
             (self.trace ^ at.as_picos() ^ what.rotate_left(40)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(23);
         let number = what as u32;
-        match what >> KIND_SHIFT {
+        self.driver = (what >> DRIVER_SHIFT) as DriverIndex; // Of a timer; the delivery of a packet sets its own.
+        match what >> KIND_SHIFT & 0xff {
             k if k == NetworkEventKind::Head as u64 => self.handle_head(number, handler),
             k if k == NetworkEventKind::Wake as u64 => self.wake(number, handler),
             k if k == NetworkEventKind::Whole as u64 => self.deliver_whole(number, handler),

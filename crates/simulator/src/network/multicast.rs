@@ -63,6 +63,11 @@ impl SharedBuffers {
         self.0.insert(SharedBuffer { buffer, lane, blocks, freed_at: SimTime::ZERO, copies })
     }
 
+    /// Buffers that copies share now.
+    pub(super) fn live(&self) -> usize {
+        self.0.len()
+    }
+
     /// One copy leaves the buffer at `freed_at`; if it is the last, the buffer to free.
     pub(super) fn release(&mut self, number: u32, freed_at: SimTime) -> Option<SharedBuffer> {
         let shared = self.0.get_mut(number)?;

@@ -66,8 +66,6 @@ fn check_fields(rule: &FaultRule, whole: std::ops::Range<usize>) -> Result<(), S
         ("bit-error-rate", place(at(rule.bit_error_rate.as_ref()), !hard), "is not for down and kill"),
         ("bits", place(at(rule.bits.as_ref()), matches!(kind, Flip | Memory)), "is for flip and memory"),
         ("delay-ns", place(at(rule.delay_ns.as_ref()), kind == Delay), "is for delay"),
-        ("at-us", place(at(rule.at_us.as_ref()), hard), "is for down and kill"),
-        ("for-us", place(at(rule.for_us.as_ref()), hard), "is for down and kill"),
     ];
     if let Some((name, Some(span), why)) = misplaced.into_iter().find(|(_, span, _)| span.is_some()) {
         return Err(SpannedError::new(span, format!("{name} {why}")));

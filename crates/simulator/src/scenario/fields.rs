@@ -132,7 +132,7 @@ fields! {
         "bit-error-rate": "a number from 0 to 1", "", "Trigger: each bit with this probability.";
         "bits": "a whole number from 1 to 1024", "1", "flip, memory: how many bits flip.";
         "delay-ns": "a number above 0, at most 1e9", "", "delay: the longest delay; the delay is random.";
-        "at-us": "a number from 0 to 1e9", "0", "down, kill: the start.";
-        "for-us": "a number above 0, at most 1e9", "permanent", "down, kill: the duration.";
+        "at-us": "a number from 0 to 1e9", "0", "When the rule starts to apply; down, kill: when the cables go down.";
+        "for-us": "a number above 0, at most 1e9", "permanent", "How long it applies; down, kill: when the cables come up again.";
     }
 }

@@ -203,7 +203,6 @@ fn every_fault_error_names_its_field_and_the_allowed_values() {
         ("[[fault]]\nkind = \"flip\"\nlink = \"S0>S1\"\n", "fault.link", "no cable", "both"),
         ("[[fault]]\nkind = \"flip\"\nlink = \"S0\"\n", "fault.link", "'S0' is not a link", "both"),
         ("[[fault]]\nkind = \"flip\"\nnode = \"S0\"\n", "fault.node", "node is for kill", "a node's name"),
-        ("[[fault]]\nkind = \"flip\"\nat-us = 1\n", "fault.at-us", "is for down and kill", "from 0"),
         ("[[fault]]\nkind = \"flip\"\nnth = 1\nmean-us = 2\n", "fault.mean-us", "exclude each other", "above 0"),
         ("[[fault]]\nkind = \"flip\"\nnth = 0\n", "fault.nth", "counted from 1", "from 1"),
         ("[[fault]]\nkind = \"flip\"\nlane = 300\n", "fault.lane", "from 0 to 255", "from 0"),

@@ -1,9 +1,12 @@
 //! The driver of segmented collectives: runs operations one after another, performs the actions of executors, and calls the observer.
 
+use std::sync::Arc;
+
 use faults::RandomStream;
 use protocol::Payload;
-use protocol::collective::{CollectiveOperation, ScheduleAction, ScheduleExecutor};
+use protocol::collective::{CollectiveOperation, FoldOrder, ScheduleAction, ScheduleExecutor};
 use protocol::connection::OutgoingFrame;
+use topology::NodeId;
 use units::{OpId, Rank, SimSpan, SimTime};
 
 use super::host_link::{HostLinks, MessagePart};
@@ -12,6 +15,7 @@ use super::rank_progress::{RankProgress, RunningSegment};
 use super::{SegmentedParameters, VectorContents};
 use crate::collective::{CollectiveObserver, CollectiveTiming, OperationFailure, OperationPacing};
 use crate::network::SimulatedNetwork;
+use crate::residue::FabricResidue;
 use crate::slab::Slab;
 
 /// Work that needs the observer.
@@ -28,8 +32,12 @@ pub(super) enum PendingWork {
     Unreachable(Rank, Rank),
 }
 
-pub(super) struct SegmentedDriver {
+pub(crate) struct SegmentedDriver {
     pub(super) parameters: SegmentedParameters,
+    /// The host of each rank.
+    pub(super) hosts: Vec<NodeId>,
+    /// The order in which the present operation is folded, if it is prescribed.
+    order: Option<Arc<FoldOrder>>,
     pub(super) ranks: Vec<RankProgress>,
     pub(super) links: HostLinks,
     pub(super) messages: Slab<SegmentMessage>,
@@ -42,6 +50,8 @@ pub(super) struct SegmentedDriver {
     /// Timers that are set for messages and late hosts.
     pub(super) timers: u32,
     op: OpId,
+    /// The observer's number of the first segment of the present operation.
+    first_number: OpId,
     /// Hosts without the results of all segments.
     unfinished: u32,
     completed: u32,
@@ -51,9 +61,11 @@ pub(super) struct SegmentedDriver {
 }
 
 impl SegmentedDriver {
-    pub(super) fn new(parameters: SegmentedParameters, seed: u64) -> Self {
+    pub(crate) fn new(parameters: SegmentedParameters, hosts: Vec<NodeId>, seed: u64) -> Self {
         Self {
             parameters,
+            hosts,
+            order: None,
             ranks: Vec::new(),
             links: HostLinks::default(),
             messages: Slab::default(),
@@ -64,6 +76,7 @@ impl SegmentedDriver {
             lateness: RandomStream::new(seed, 0x1a7e),
             timers: 0,
             op: OpId(0),
+            first_number: OpId(0),
             unfinished: 0,
             completed: 0,
             last: SimTime::ZERO,
@@ -84,20 +97,7 @@ impl SegmentedDriver {
         observer: &mut dyn CollectiveObserver,
     ) -> CollectiveTiming {
         let (started, members) = (network.now(), self.parameters.members);
-        let segments = self.parameters.vector.segments();
-        self.ranks.clear();
-        self.ranks.resize_with(members as usize, || RankProgress::new(segments));
-        (self.op, self.unfinished, self.completed) = (op, members, 0);
-        (self.last, self.failed) = (started, false);
-        for rank in (0..members).map(Rank) {
-            match self.arrival_delay(rank) {
-                late if late == SimSpan::ZERO => self.pending.push(PendingWork::Enter(rank)),
-                late => {
-                    self.timers += 1;
-                    network.set_timer(started + late, LATE_ENTRY | rank.0);
-                }
-            }
-        }
+        self.begin(network, op, OpId(op.0 * self.parameters.vector.segments()));
         let hung_at = started + self.parameters.hang_timeout;
         loop {
             self.perform_pending(network, observer);
@@ -116,6 +116,61 @@ impl SegmentedDriver {
             self.drain(network);
         }
         CollectiveTiming { reduce: None, complete: (self.completed == members).then(|| self.last.since(started)) }
+    }
+
+    /// Sets what the next operation is, and the order in which it is folded, if that is prescribed.
+    pub(crate) fn set_operation(&mut self, parameters: SegmentedParameters, order: Option<Arc<FoldOrder>>) {
+        (self.parameters, self.order) = (parameters, order);
+    }
+
+    /// Lets all hosts enter operation `op`, those that are late by timer.
+    pub(crate) fn begin(&mut self, network: &mut SimulatedNetwork, op: OpId, first_number: OpId) {
+        let (started, members) = (network.now(), self.parameters.members);
+        let segments = self.parameters.vector.segments();
+        self.ranks.clear();
+        self.ranks.resize_with(members as usize, || RankProgress::new(segments));
+        (self.op, self.first_number, self.unfinished, self.completed) = (op, first_number, members, 0);
+        (self.last, self.failed) = (started, false);
+        for rank in (0..members).map(Rank) {
+            match self.arrival_delay(rank) {
+                late if late == SimSpan::ZERO => self.pending.push(PendingWork::Enter(rank)),
+                late => {
+                    self.timers += 1;
+                    network.set_timer(started + late, LATE_ENTRY | rank.0);
+                }
+            }
+        }
+    }
+
+    /// Whether there is work that needs the observer.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Between operations: forgets work that no operation waits for any more. True if a connection has given up, so that the next
+    /// operation needs new ones.
+    pub(crate) fn discard_idle_work(&mut self) -> bool {
+        self.pending.drain(..).fold(false, |is_lost, work| is_lost || matches!(work, PendingWork::Unreachable(..)))
+    }
+
+    /// Whether the operation has ended at every host.
+    pub(crate) fn is_over(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    /// Whether the present operation has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// What is left although no operation is in progress.
+    pub(crate) fn residue(&self) -> FabricResidue {
+        let unsent: usize = self.ranks.iter().map(|rank| rank.outgoing.len()).sum();
+        FabricResidue {
+            frames: self.links.unacknowledged() as u64,
+            messages: (self.messages.len() + unsent) as u64,
+            ..FabricResidue::default()
+        }
     }
 
     fn is_settled(&self, network: &SimulatedNetwork) -> bool {
@@ -144,10 +199,10 @@ impl SegmentedDriver {
 
     /// The observer's number of a segment of the present operation.
     fn number(&self, segment: u32) -> OpId {
-        OpId(self.op.0 * self.parameters.vector.segments() + segment)
+        OpId(self.first_number.0 + segment)
     }
 
-    fn perform_pending(&mut self, network: &mut SimulatedNetwork, observer: &mut dyn CollectiveObserver) {
+    pub(crate) fn perform_pending(&mut self, network: &mut SimulatedNetwork, observer: &mut dyn CollectiveObserver) {
         while !self.pending.is_empty() {
             let mut pending = std::mem::replace(&mut self.pending, std::mem::take(&mut self.spare));
             for work in pending.drain(..) {
@@ -205,7 +260,7 @@ impl SegmentedDriver {
         } else {
             Payload::SizeOnly { bytes: self.parameters.vector.bytes_of(segment) }
         };
-        let schedule = self.parameters.schedule(self.op, rank, segment).expect("validated at set-up");
+        let schedule = self.parameters.schedule(self.op, rank, segment, self.order.as_ref()).expect("validated at set-up");
         let executor = ScheduleExecutor::new(schedule, own).expect("the contribution has the segment's length");
         let running = RunningSegment { executor, undelivered: 0, is_over: false };
         self.ranks[rank.index()].running.insert(segment, running);

@@ -82,6 +82,11 @@ impl HostLinkEnd {
         Ok(())
     }
 
+    /// Parts that the peer has not acknowledged.
+    fn unacknowledged(&self) -> usize {
+        self.connection.outstanding()
+    }
+
     pub(super) fn deadline(&self) -> Option<SimTime> {
         self.connection.deadline().map(SimTime::from)
     }
@@ -109,6 +114,11 @@ impl HostLinks {
 
     pub(super) fn get_mut(&mut self, end: EndIndex) -> Option<&mut HostLinkEnd> {
         self.ends.get_mut(end as usize)
+    }
+
+    /// Parts that were not acknowledged, on all connections.
+    pub(super) fn unacknowledged(&self) -> usize {
+        self.ends.iter().map(HostLinkEnd::unacknowledged).sum()
     }
 
     /// Closes all connections.

@@ -4,16 +4,16 @@ use std::rc::Rc;
 
 use protocol::Payload;
 use protocol::connection::{AckRequest, OutgoingFrame};
-use topology::{NodeId, NodePort};
+use topology::NodePort;
 use units::{AdapterLane, Rank, SimTime};
 
 use super::driver::{PendingWork, SegmentedDriver};
 use super::host_link::{EndIndex, MessagePart};
 use super::rank_progress::OutgoingMessage;
+use crate::arrival_check::{ArrivalCheck, check_arrival};
 use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork};
 use crate::packet::{ChannelId, PacketTarget, SimulatedPacket};
 use crate::packet_body::PacketBody;
-use crate::packet_check::{EndToEndCheck, check_end_to_end};
 
 /// The purpose of a timer, in its two highest bits.
 const END_TIMER: u32 = 0;
@@ -80,7 +80,7 @@ impl SegmentedDriver {
         let Some(link) = self.links.get_mut(end) else { return self.frames.clear() };
         if !self.frames.is_empty() {
             let ready = network.now() + network.parameters().adapter_delay;
-            let (host, peer, route) = (NodeId(link.host.0), NodeId(link.peer.0), link.route);
+            let (host, peer, route) = (self.hosts[link.host.index()], self.hosts[link.peer.index()], link.route);
             let flow = u32::from(route.0);
             let port = network.topology().next_hop(host, peer, flow).expect("two hosts differ").port;
             let channel = network.channel(NodePort { node: host, port }, AdapterLane(0));
@@ -140,35 +140,10 @@ impl SegmentedDriver {
 
 impl NetworkHandler for SegmentedDriver {
     fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
-        let Some(mut body) = arrival.body else { return };
-        if let Some(corruption) = arrival.corruption {
-            // A packet that the link found bad is dropped: its number is unknown, and the next one shows the gap.
-            if corruption.marked || corruption.detected_at != SimTime::NEVER {
-                return;
-            }
-            match check_end_to_end(&body, arrival.bytes, &corruption) {
-                EndToEndCheck::Passed(passed) => body = Rc::new(passed),
-                EndToEndCheck::Bad => {
-                    network.counters.end_to_end += 1;
-                    return;
-                }
-            }
+        // A damaged packet is dropped: its number is unknown, and the next one shows the gap.
+        if let Some(ArrivalCheck::Intact(body)) = check_arrival(network, arrival) {
+            self.handle_body(network, &body);
         }
-        let PacketBody::Host { to: end, route, frame } = &*body else { return };
-        let Some(link) = self.links.get_mut(*end) else { return };
-        let host = link.host;
-        let part = link.handle_frame(network.machine_time(), *route, frame, &mut self.frames);
-        if let Some(MessagePart { message: number, .. }) = part
-            && let Some(message) = self.messages.get_mut(number)
-        {
-            message.missing_parts -= 1;
-            if message.missing_parts == 0 {
-                self.timers += 1;
-                network.set_timer(network.now() + network.parameters().adapter_delay, RECEIVED | number);
-            }
-        }
-        self.transmit(network, *end);
-        self.send_parts(network, host);
     }
 
     fn handle_idle_source(&mut self, _: &mut SimulatedNetwork, _: ChannelId) {
@@ -188,5 +163,26 @@ impl NetworkHandler for SegmentedDriver {
             }
             _ => self.handle_end_timer(network, index),
         }
+    }
+}
+
+impl SegmentedDriver {
+    /// Handles an intact packet.
+    pub(crate) fn handle_body(&mut self, network: &mut SimulatedNetwork, body: &PacketBody) {
+        let PacketBody::Host { to: end, route, frame } = body else { return };
+        let Some(link) = self.links.get_mut(*end) else { return };
+        let host = link.host;
+        let part = link.handle_frame(network.machine_time(), *route, frame, &mut self.frames);
+        if let Some(MessagePart { message: number, .. }) = part
+            && let Some(message) = self.messages.get_mut(number)
+        {
+            message.missing_parts -= 1;
+            if message.missing_parts == 0 {
+                self.timers += 1;
+                network.set_timer(network.now() + network.parameters().adapter_delay, RECEIVED | number);
+            }
+        }
+        self.transmit(network, *end);
+        self.send_parts(network, host);
     }
 }

@@ -21,9 +21,9 @@ mod vector;
 use std::fmt;
 use std::sync::Arc;
 
-use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, ScheduleError};
+use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, CollectiveSchedule, FoldOrder, ScheduleError};
 use protocol::connection::ConnectionPolicy;
-use topology::Fabric;
+use topology::{Fabric, NodeId};
 use units::{OpId, Rank, SimSpan};
 
 pub(crate) use host_link::MessagePart;
@@ -33,7 +33,7 @@ use crate::collective::{CollectiveObserver, CollectiveTiming, LinkReport, Operat
 use crate::counters::FabricCounters;
 use crate::fault::{FaultPlan, FaultPlanError};
 use crate::network::{LinkParameters, SimulatedNetwork};
-use driver::SegmentedDriver;
+pub(crate) use driver::SegmentedDriver;
 
 /// An operation among hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,9 +106,20 @@ impl SegmentedParameters {
     }
 
     /// The schedule of a rank for one segment.
-    fn schedule(&self, op: OpId, rank: Rank, segment: u32) -> Result<CollectiveSchedule, ScheduleError> {
+    fn schedule(
+        &self,
+        op: OpId,
+        rank: Rank,
+        segment: u32,
+        order: Option<&Arc<FoldOrder>>,
+    ) -> Result<CollectiveSchedule, ScheduleError> {
         let bytes = self.vector.bytes_of(segment);
-        CollectiveSchedule::new(self.algorithm, self.collective(op), rank, self.members, bytes)
+        match order {
+            Some(order) => {
+                CollectiveSchedule::ordered(self.algorithm, self.collective(op), rank, order.clone(), bytes)
+            }
+            None => CollectiveSchedule::new(self.algorithm, self.collective(op), rank, self.members, bytes),
+        }
     }
 }
 
@@ -131,11 +142,12 @@ impl SegmentedCollective {
         seed: u64,
     ) -> Result<Self, SegmentedSetupError> {
         for segment in [0, parameters.vector.segments() - 1] {
-            parameters.schedule(OpId(0), Rank(0), segment).map_err(SegmentedSetupError::Schedule)?;
+            parameters.schedule(OpId(0), Rank(0), segment, None).map_err(SegmentedSetupError::Schedule)?;
         }
         let mut network = SimulatedNetwork::new(fabric, link);
         network.set_faults(plan, seed).map_err(SegmentedSetupError::Plan)?;
-        Ok(Self { network, driver: SegmentedDriver::new(parameters, seed) })
+        let hosts = (0..parameters.members).map(NodeId).collect();
+        Ok(Self { network, driver: SegmentedDriver::new(parameters, hosts, seed) })
     }
 
     /// Runs operations one after another; stops early if one hangs. The observer sees each segment as an operation of its own: segment

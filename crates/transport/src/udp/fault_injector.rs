@@ -253,6 +253,10 @@ fn trigger_of(rule: &FaultRule) -> Result<InjectionTrigger, FaultPlanError> {
         let message = "mean-us does not apply to a socket; use nth, probability or bit-error-rate";
         return Err(FaultPlanError::new(mean.span(), message));
     }
+    if let Some(time) = rule.at_us.as_ref().or(rule.for_us.as_ref()) {
+        let message = "at-us and for-us apply only to down at a socket; other rules apply all the time";
+        return Err(FaultPlanError::new(time.span(), message));
+    }
     for (name, value) in [("probability", &rule.probability), ("bit-error-rate", &rule.bit_error_rate)] {
         // Not a number is not in the range either.
         if let Some(value) = value.as_ref().filter(|value| !(0.0..=1.0).contains(value.get_ref())) {
@@ -295,6 +299,7 @@ mod tests {
             ("[[fault]]\nkind = \"flip\"\nbit-error-rate = 1.5\n", "must be from 0 to 1"),
             ("[[fault]]\nkind = \"lose\"\nlink = \"S0>S8\"\n", "is not a link of a socket"),
             ("[[fault]]\nkind = \"flip\"\nmean-us = 3.0\n", "mean-us"),
+            ("[[fault]]\nkind = \"lose\"\nfor-us = 3.0\n", "apply only to down"),
         ] {
             let error = FaultInjector::from_plan(&FaultPlan::parse(text).expect("a plan"), 1).expect_err(word);
             assert!(error.message.contains(word), "{error}");

@@ -40,7 +40,11 @@ impl AggregationMember {
             parent.plane,
         );
         let connection = &mut self.edges[edge.index()];
-        if !connection.is_unacknowledged(|carried| carried.is_same_request(&request)) {
+        #[cfg(feature = "sabotage")]
+        let is_mute = self.policy.sabotage == Some(crate::sabotage::MachineSabotage::NeverRequestResult);
+        #[cfg(not(feature = "sabotage"))]
+        let is_mute = false;
+        if !is_mute && !connection.is_unacknowledged(|carried| carried.is_same_request(&request)) {
             connection.send(now, request, AckRequest::Periodic, &mut transmit(edge, out));
         }
         if let Some(deadline) = self.edges[edge.index()].deadline() {

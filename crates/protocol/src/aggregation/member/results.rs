@@ -34,6 +34,8 @@ impl AggregationMember {
             return true;
         }
         operation.done = true;
+        #[cfg(feature = "sabotage")]
+        let was_requested = operation.asked > 0;
         // A requested result took as long as the timeout; counting it would let the timeout grow without bound.
         if operation.asked == 0 {
             let took = now.since(operation.started);
@@ -50,6 +52,10 @@ impl AggregationMember {
                 self.note_contributions(header.kind, op);
                 self.end_polling();
             }
+        }
+        #[cfg(feature = "sabotage")]
+        if self.policy.sabotage == Some(crate::sabotage::MachineSabotage::DeliverTwice) && was_requested {
+            out.push(AggregationAction::Complete { op, result: message.payload.clone() });
         }
         out.push(match header.kind {
             AggregationMessageKind::Abort => {

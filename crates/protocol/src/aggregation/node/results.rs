@@ -97,6 +97,10 @@ impl AggregationNode {
     /// Records a result in a seat and sends it to the edges that requested it; true if it is new.
     fn finish(&mut self, now: Time, seat: usize, message: &AggregationMessage, out: &mut Outbox) -> bool {
         let op = message.op();
+        #[cfg(feature = "sabotage")]
+        if self.policy.sabotage == Some(crate::sabotage::MachineSabotage::KeepSlots) && op.0.is_multiple_of(3) {
+            return false;
+        }
         let state = &mut self.seats[seat];
         let window = state.config.window;
         if !state.slot(op).finish(message, window) {

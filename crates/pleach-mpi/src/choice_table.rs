@@ -8,13 +8,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::call_statistics;
 use crate::collective_call::MpiCollective;
 use crate::configuration::ChoiceMode;
 use crate::size_class::{SIZE_CLASSES, SizeClass};
 use crate::trial::{ExchangeCost, Settlement, Trial, Way};
 
-const COLLECTIVES: usize = call_statistics::COLLECTIVES.len();
+const COLLECTIVES: usize = MpiCollective::NUMBER;
 const CELLS: usize = COLLECTIVES * SIZE_CLASSES;
 /// The way of a cell; the other bits are the calls that are left.
 const NATIVE: u32 = 1 << 31;

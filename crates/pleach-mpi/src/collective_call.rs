@@ -22,6 +22,9 @@ pub(crate) enum MpiCollective {
 }
 
 impl MpiCollective {
+    /// How many there are.
+    pub(crate) const NUMBER: usize = Self::AllToAll as usize + 1;
+
     /// True if no rank completes it before every rank has entered it. Calls that move no bytes are not among these.
     pub(crate) fn synchronizes(self) -> bool {
         match self {

@@ -24,7 +24,7 @@ pub(crate) enum CallMode {
     NonBlocking,
 }
 
-pub(crate) const COLLECTIVES: [(MpiCollective, &str); 13] = [
+pub(crate) const COLLECTIVES: [(MpiCollective, &str); MpiCollective::NUMBER] = [
     (MpiCollective::Barrier, "barrier"),
     (MpiCollective::Broadcast, "broadcast"),
     (MpiCollective::Reduce, "reduce"),

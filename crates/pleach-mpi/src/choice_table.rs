@@ -8,13 +8,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::call_statistics;
 use crate::collective_call::MpiCollective;
 use crate::configuration::ChoiceMode;
 use crate::size_class::{SIZE_CLASSES, SizeClass};
 use crate::trial::{ExchangeCost, Settlement, Trial, Way};
 
-const COLLECTIVES: usize = call_statistics::COLLECTIVES.len();
+const COLLECTIVES: usize = MpiCollective::NUMBER;
 const CELLS: usize = COLLECTIVES * SIZE_CLASSES;
 /// The way of a cell; the other bits are the calls that are left.
 const NATIVE: u32 = 1 << 31;
@@ -102,6 +101,12 @@ impl ChoiceTable {
         let calls = if mode == ChoiceMode::Measure { 0 } else { NATIVE - 1 };
         let cells = [const { AtomicU32::new(0) }; CELLS];
         cells.iter().for_each(|cell| cell.store(calls, Relaxed));
+        if mode == ChoiceMode::Measure {
+            let copies = MpiCollective::COPIES.into_iter();
+            let keys =
+                copies.flat_map(|collective| SizeClass::all().map(move |class| ChoiceKey { collective, class }));
+            keys.for_each(|key| cells[key.cell()].store(NATIVE, Relaxed));
+        }
         let [own_exchange_ns, exchange_ns] = [const { AtomicU64::new(0) }; 2];
         Self { mode, layout, cells, trials: Mutex::default(), own_exchange_ns, exchange_ns }
     }
@@ -133,13 +138,15 @@ impl ChoiceTable {
         way_of(self.cells[key.cell()].load(Relaxed))
     }
 
-    /// The trial of a kind of calls. Before the first round, such calls are done like those of the next shorter class.
+    /// The trial of a kind of calls. Before the first round, such calls are done like those of the next shorter class. If there is none, Pleach
+    /// does them, but the native MPI copies blocks: within a host it is mostly faster at that.
     pub(crate) fn trial(&self, key: ChoiceKey) -> Trial {
         let trials = locked(&self.trials);
         trials.get(&key.cell()).map_or_else(
             || {
                 let way = key.shorter().find_map(|cell| Some(trials.get(&cell)?.trial.way()));
-                Trial::new(key.class, way.unwrap_or(Way::Pleach))
+                let first = if key.collective.copies_blocks() { Way::Native } else { Way::Pleach };
+                Trial::new(key.class, way.unwrap_or(first))
             },
             |known| known.trial.clone(),
         )
@@ -293,6 +300,17 @@ mod tests {
         assert_eq!(table.trial(KEY(100_000)).way(), Way::Native);
         assert_eq!(table.trial(KEY(8)).way(), Way::Pleach);
         assert_eq!(table.trial(ChoiceKey::of(MpiCollective::Reduce, 100_000)).way(), Way::Pleach);
+    }
+
+    #[test]
+    fn the_native_mpi_copies_blocks_until_a_round_says_otherwise() {
+        let key = ChoiceKey::of(MpiCollective::AllGather, 8);
+        let table = ChoiceTable::new(ChoiceMode::Measure, (2, 1));
+        assert_eq!((table.next(key), table.way(key)), (NextCall::Tried, Way::Native));
+        assert_eq!((table.trial(key).way(), table.way(KEY(8))), (Way::Native, Way::Pleach));
+        let fixed = ChoiceTable::new(ChoiceMode::Pleach, (2, 1));
+        assert_eq!((fixed.next(key), fixed.way(key)), (NextCall::Settled(Way::Pleach), Way::Pleach));
+        assert!(MpiCollective::COPIES.into_iter().all(MpiCollective::copies_blocks));
     }
 
     #[test]

@@ -22,6 +22,13 @@ pub(crate) enum MpiCollective {
 }
 
 impl MpiCollective {
+    /// How many there are.
+    pub(crate) const NUMBER: usize = Self::AllToAll as usize + 1;
+
+    /// Those that copy blocks from rank to rank.
+    pub(crate) const COPIES: [Self; 5] =
+        [Self::AllGather, Self::AllGatherV, Self::Gather, Self::Scatter, Self::AllToAll];
+
     /// True if no rank completes it before every rank has entered it. Calls that move no bytes are not among these.
     pub(crate) fn synchronizes(self) -> bool {
         match self {

@@ -224,10 +224,11 @@ pub(crate) enum FallbackReason {
     Chosen,
     Tried,
     Slower,
+    BlocksBetweenHosts,
 }
 
 impl FallbackReason {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Off,
         Self::Argument,
         Self::Type,
@@ -244,6 +245,7 @@ impl FallbackReason {
         Self::Chosen,
         Self::Tried,
         Self::Slower,
+        Self::BlocksBetweenHosts,
     ];
 
     /// For the report.
@@ -265,6 +267,7 @@ impl FallbackReason {
             Self::Chosen => "PLEACH_MPI_CHOICE=mpi",
             Self::Tried => "tried both ways",
             Self::Slower => "Pleach is slower",
+            Self::BlocksBetweenHosts => "blocks between hosts",
         }
     }
 }

@@ -12,7 +12,8 @@ use pleach::Communicator;
 use crate::agreement::CallProgress;
 use crate::call_statistics::CallMode;
 use crate::choice_table::{CHOICE_NUMBERS, ChoiceTable};
-use crate::collective_call::{CollectiveCall, FallbackReason, RankAndSize};
+use crate::collective_call::{CollectiveCall, FallbackReason, MpiCollective, RankAndSize};
+use crate::configuration::ChoiceMode;
 use crate::mpi_job::MpiJob;
 use crate::replay_log::{LoggedInput, ReplayLog};
 
@@ -174,6 +175,13 @@ impl OffloadedCommunicator {
 
     pub(crate) fn is_between_hosts(&self) -> bool {
         self.is_between_hosts
+    }
+
+    /// Whether gathers, scatters and alltoalls are left to the native MPI without a trial: between hosts each one that turned out slower
+    /// would cost an exchange, where a call that Pleach does not know costs nothing.
+    #[inline]
+    pub(crate) fn leaves_blocks(&self, job: &MpiJob, collective: MpiCollective) -> bool {
+        collective.copies_blocks() && self.is_between_hosts && job.choice == ChoiceMode::Measure
     }
 
     /// Counts a completed call, or a non-blocking one that was started. True if the communicator has failed meanwhile.

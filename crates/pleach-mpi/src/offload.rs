@@ -24,6 +24,9 @@ pub(crate) fn run(call: &CollectiveCall) -> Result<CallOutcome, FallbackReason> 
     }
     let plan = CallPlan::of(job, call)?;
     let offloaded = communicator_forming::lookup_or_form(job, call.communicator)?;
+    if offloaded.leaves_blocks(job, call.collective) {
+        return Err(FallbackReason::BlocksBetweenHosts);
+    }
     let plan = plan.completed(job, call, offloaded.position)?;
     let bytes = plan.bytes;
     // The rare paths get copies, so that the plan itself can stay in registers.

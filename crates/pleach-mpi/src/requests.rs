@@ -192,6 +192,9 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
     }
     let plan = CallPlan::of(job, call)?;
     let offloaded = communicator_table::lookup_formed(job, call.communicator)?;
+    if offloaded.leaves_blocks(job, call.collective) {
+        return Err(FallbackReason::BlocksBetweenHosts);
+    }
     let plan = plan.completed(job, call, offloaded.position)?;
     let way = offloaded.choices.way(ChoiceKey::of(call.collective, plan.bytes));
     // As blocking calls. An exchange would block. Ranks that do not know of a failure yet do such a call without any agreement.

@@ -243,7 +243,10 @@ mod tests {
         ledger.record_leftover("slots", 0);
         ledger.record_leftover("credits", 3);
         let text = ledger.judge().to_string();
-        assert!(text.contains("3 credits left") && text.contains("never started") && !text.contains("slots"), "{text}");
+        assert!(
+            text.contains("3 credits left") && text.contains("never started") && !text.contains("slots"),
+            "{text}"
+        );
     }
 
     #[test]

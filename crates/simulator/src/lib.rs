@@ -17,10 +17,10 @@ mod path_channels;
 pub mod processor;
 pub mod queue_pair;
 mod residue;
-pub mod scenario;
-pub mod segmented;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;
+pub mod scenario;
+pub mod segmented;
 pub mod shared_fabric;
 pub mod slab;
 mod traffic;

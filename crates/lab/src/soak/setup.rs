@@ -8,6 +8,7 @@ use protocol::collective::CollectiveOperation;
 use protocol::connection::path::{AlternateLoading, PathPolicy};
 use protocol::connection::{ConnectionPolicy, RetransmitTimer};
 use reduce::ReductionKind;
+use simulator::LinkParameters;
 use simulator::collective::{
     AlternatePathParameters, CollectiveMethod, CollectiveParameters, ContributionContents, DownwardDelivery,
     Replication,
@@ -17,7 +18,6 @@ use simulator::queue_pair::LinkNotification;
 use simulator::scenario::names::{FORWARDINGS, HOST_ALGORITHMS, OPERATIONS};
 use simulator::segmented::HostOperation;
 use simulator::shared_fabric::{FabricGroup, GroupMethod, GroupOperation, SharedFabric};
-use simulator::LinkParameters;
 use topology::{Fabric, NodeId};
 use units::{Rank, SimSpan, SimTime, Span};
 
@@ -63,9 +63,11 @@ impl PreparedCase {
     pub(super) fn new(case: &SoakCase) -> Result<Self> {
         let fabric = case.fabric.build()?;
         case.check(&fabric)?;
-        let groups = case.groups.iter().enumerate().map(|(number, group)| {
-            fabric_group(case, group).with_context(|| format!("group {number}"))
-        });
+        let groups = case
+            .groups
+            .iter()
+            .enumerate()
+            .map(|(number, group)| fabric_group(case, group).with_context(|| format!("group {number}")));
         Ok(Self {
             groups: groups.collect::<Result<_>>()?,
             fabric,
@@ -128,12 +130,8 @@ fn fabric_group(case: &SoakCase, group: &SoakGroup) -> Result<FabricGroup> {
     if group.copies > 1 {
         tree.replication = Replication::Temporal { copies: group.copies };
     }
-    let host_policy = ConnectionPolicy {
-        timeout: HOST_TIMEOUT,
-        timer: RetransmitTimer::Measured,
-        window: HOST_WINDOW,
-        ..policy
-    };
+    let host_policy =
+        ConnectionPolicy { timeout: HOST_TIMEOUT, timer: RetransmitTimer::Measured, window: HOST_WINDOW, ..policy };
     Ok(FabricGroup {
         hosts: group.hosts.iter().copied().map(NodeId).collect(),
         tree,

@@ -67,7 +67,8 @@ fn shorter_lists<T: Clone>(list: &[T], least: usize) -> Vec<Vec<T>> {
         shorter.extend([list[..half].to_vec(), list[half..].to_vec()]);
     }
     for skipped in (0..list.len()).rev() {
-        shorter.push(list.iter().enumerate().filter(|(at, _)| *at != skipped).map(|(_, item)| item.clone()).collect());
+        shorter
+            .push(list.iter().enumerate().filter(|(at, _)| *at != skipped).map(|(_, item)| item.clone()).collect());
     }
     shorter.retain(|list| list.len() >= least);
     shorter
@@ -161,8 +162,7 @@ fn with_simpler_operations(case: &SoakCase) -> Vec<SoakCase> {
 fn simpler_operations(operation: &SoakOperation) -> Vec<SoakOperation> {
     let counts = [0, 1, operation.count / 2];
     let shorter = counts.into_iter().filter(|count| *count < operation.count);
-    let mut simpler: Vec<SoakOperation> =
-        shorter.map(|count| SoakOperation { count, ..operation.clone() }).collect();
+    let mut simpler: Vec<SoakOperation> = shorter.map(|count| SoakOperation { count, ..operation.clone() }).collect();
     if (operation.element.as_str(), operation.operator.as_str()) != ("u64", "sum") {
         let (element, operator) = ("u64".to_owned(), "sum".to_owned());
         simpler.push(SoakOperation { element, operator, ..operation.clone() });

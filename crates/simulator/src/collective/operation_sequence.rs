@@ -58,8 +58,7 @@ impl CollectiveDriver {
         let finished = posted.clone();
         let results = u64::from(ranks) * u64::from(segments);
         let started = network.now();
-        self.sequence.run =
-            OperationRun { op, index, started, posted, finished, results, ..OperationRun::default() };
+        self.sequence.run = OperationRun { op, index, started, posted, finished, results, ..OperationRun::default() };
         if let Some(ack_barrier) = &mut self.sequence.ack_barrier {
             if self.parameters.operation.is_multicast_broadcast() {
                 ack_barrier.note_multicast();

@@ -260,7 +260,8 @@ impl SegmentedDriver {
         } else {
             Payload::SizeOnly { bytes: self.parameters.vector.bytes_of(segment) }
         };
-        let schedule = self.parameters.schedule(self.op, rank, segment, self.order.as_ref()).expect("validated at set-up");
+        let schedule =
+            self.parameters.schedule(self.op, rank, segment, self.order.as_ref()).expect("validated at set-up");
         let executor = ScheduleExecutor::new(schedule, own).expect("the contribution has the segment's length");
         let running = RunningSegment { executor, undelivered: 0, is_over: false };
         self.ranks[rank.index()].running.insert(segment, running);

@@ -106,7 +106,9 @@ impl SharedFabric {
         self.network.set_driver(WAKE_UP);
         self.network.set_timer(end, 0);
         let residue = |drivers: &DriverSet, network: &SimulatedNetwork| {
-            drivers.residue().plus(FabricResidue { packets: network.packets_in_flight() as u64, ..Default::default() })
+            drivers
+                .residue()
+                .plus(FabricResidue { packets: network.packets_in_flight() as u64, ..Default::default() })
         };
         let is_settled = |drivers: &DriverSet, network: &SimulatedNetwork| {
             network.now() >= end
@@ -114,9 +116,8 @@ impl SharedFabric {
         };
         while !is_settled(&self.drivers, &self.network) {
             self.drivers.needs_attention = false;
-            self.network.run(&mut self.drivers, |drivers, network| {
-                drivers.needs_attention || is_settled(drivers, network)
-            });
+            self.network
+                .run(&mut self.drivers, |drivers, network| drivers.needs_attention || is_settled(drivers, network));
             for group in &mut self.groups {
                 group.drop_lost_connections(&mut self.drivers);
             }

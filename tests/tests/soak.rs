@@ -36,6 +36,20 @@ fn a_case_survives_its_file() {
     }
 }
 
+/// Cases that found a defect, each made as small as possible. The first line of a file says what it was.
+#[test]
+fn cases_that_found_a_defect_have_no_violation_any_more() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak_cases");
+    let mut cases = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("readable").path();
+        let outcome = SoakCase::read(&path).and_then(|case| case.run(None)).expect("a valid case");
+        assert!(outcome.is_clean(), "{}: {:?}", path.display(), outcome.problems());
+        cases += 1;
+    }
+    assert!(cases > 0);
+}
+
 /// The first seed at which a defect shows.
 fn first_failure(canary: Canary) -> Option<u64> {
     (0..SEEDS).find(|seed| !SoakCase::draw(*seed).run(Some(canary)).expect("a valid case").is_clean())

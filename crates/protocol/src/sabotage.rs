@@ -12,8 +12,6 @@ pub enum MachineSabotage {
     AcceptDuplicates,
     /// A connection does not retransmit after a timeout.
     NeverRetransmit,
-    /// A receiver does not acknowledge.
-    NeverAcknowledge,
     /// A member does not request a result that is late.
     NeverRequestResult,
     /// A member reports a result twice if it had to request it.

@@ -19,13 +19,12 @@ pub struct Canary {
 
 /// All defects, by name.
 #[cfg(feature = "sabotage")]
-const SABOTAGES: [(&str, FabricSabotage); 14] = [
+const SABOTAGES: [(&str, FabricSabotage); 13] = [
     ("fold-twice", FabricSabotage::Machine(MachineSabotage::Fold(SlotSabotage::FoldTwice))),
     ("fold-early", FabricSabotage::Machine(MachineSabotage::Fold(SlotSabotage::FoldEarly))),
     ("fold-backwards", FabricSabotage::Machine(MachineSabotage::Fold(SlotSabotage::FoldBackwards))),
     ("accept-duplicates", FabricSabotage::Machine(MachineSabotage::AcceptDuplicates)),
     ("never-retransmit", FabricSabotage::Machine(MachineSabotage::NeverRetransmit)),
-    ("never-acknowledge", FabricSabotage::Machine(MachineSabotage::NeverAcknowledge)),
     ("never-request-result", FabricSabotage::Machine(MachineSabotage::NeverRequestResult)),
     ("deliver-twice", FabricSabotage::Machine(MachineSabotage::DeliverTwice)),
     ("complete-early", FabricSabotage::Machine(MachineSabotage::CompleteEarly)),

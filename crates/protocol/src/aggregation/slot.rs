@@ -195,6 +195,12 @@ impl Slot {
         self.op
     }
 
+    /// True if the slot has gone on from an operation without its result, and some children may still wait for that.
+    pub(super) fn has_missed(&self, op: OpId, window: u32) -> bool {
+        let is_collecting = matches!(self.state, SlotState::Vacant | SlotState::Collecting(_));
+        op.steps_from(self.op) == -(window as i32) && self.earlier.is_none() && is_collecting
+    }
+
     /// The fold that was sent to the parents, if its result has not arrived.
     pub(super) fn awaiting(&self) -> Option<&AggregationMessage> {
         match &self.state {

@@ -132,10 +132,6 @@ impl<M: Clone> Connection<M> {
             return None;
         }
         self.accept_expected();
-        #[cfg(feature = "sabotage")]
-        if self.policy.sabotage == Some(MachineSabotage::NeverAcknowledge) {
-            return Some(message);
-        }
         if *wants_ack {
             self.acknowledge(arrival, out);
         }
@@ -386,10 +382,14 @@ impl<M: Clone> Connection<M> {
         }
         let before = self.sender.timeouts();
         #[cfg(feature = "sabotage")]
-        if self.policy.sabotage == Some(MachineSabotage::NeverRetransmit) {
-            return self.sender.handle_timeout(&self.policy, now, &mut |_| ()).map(|_| ());
-        }
-        let timeouts = self.sender.handle_timeout(&self.policy, now, &mut on_path(path, out))?;
+        let is_mute = self.policy.sabotage == Some(MachineSabotage::NeverRetransmit);
+        #[cfg(not(feature = "sabotage"))]
+        let is_mute = false;
+        let timeouts = if is_mute {
+            self.sender.handle_timeout(&self.policy, now, &mut |_| ())?
+        } else {
+            self.sender.handle_timeout(&self.policy, now, &mut on_path(path, out))?
+        };
         let Some(paths) = &mut self.paths else { return Ok(()) };
         let mut probes = Vec::new();
         let has_timed_out = timeouts > before && timeouts >= self.policy.path_retries;

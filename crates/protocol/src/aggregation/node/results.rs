@@ -46,8 +46,10 @@ impl AggregationNode {
             }
         }
         // With both kinds of delivery, a known result was multicast to the children already; the connections repeat
-        // it.
-        let is_new_below = is_new || self.distribution(message) == DownwardDelivery::Multicast;
+        // it, unless the slot has gone on without the result (P-41).
+        let is_new_below = is_new
+            || self.distribution(message) == DownwardDelivery::Multicast
+            || (0..self.seats.len()).any(|seat| self.serves_group(seat, message) && self.has_missed(seat, message));
         if arrival == ResultArrival::OverEdge && self.distribution(message).has_multicast() && is_new_below {
             // P-41: the children need it even if the operation is past here.
             out.push(AggregationAction::Multicast { message: message.clone(), copies: self.policy.copies });
@@ -56,6 +58,11 @@ impl AggregationNode {
             self.deliver_to_children(now, message, out);
         }
         is_new
+    }
+
+    fn has_missed(&mut self, seat: usize, message: &AggregationMessage) -> bool {
+        let window = self.seats[seat].config.window;
+        self.seats[seat].slot(message.op()).has_missed(message.op(), window)
     }
 
     fn distribution(&self, message: &AggregationMessage) -> DownwardDelivery {

@@ -21,7 +21,7 @@ use crate::segmented::{HostOperation, SegmentedDriver, SegmentedParameters, Segm
 
 /// What a group is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum GroupState {
+pub(super) enum GroupRunState {
     /// The next operation has not started.
     Waiting,
     /// The members of the tree confirm earlier multicasts; the next operation follows.
@@ -44,7 +44,7 @@ pub(super) struct GroupRun {
     index: usize,
     group: FabricGroup,
     seed: u64,
-    state: GroupState,
+    state: GroupRunState,
     present: PresentOperation,
     /// When the present operation counts as hung.
     hung_at: SimTime,
@@ -55,7 +55,7 @@ pub(super) struct GroupRun {
 
 impl GroupRun {
     pub(super) fn new(index: usize, group: FabricGroup, seed: u64) -> Self {
-        let state = if group.operations.is_empty() { GroupState::Finished } else { GroupState::Waiting };
+        let state = if group.operations.is_empty() { GroupRunState::Finished } else { GroupRunState::Waiting };
         Self {
             index,
             // Groups of one run draw their late entries from different streams.
@@ -74,7 +74,7 @@ impl GroupRun {
         self.index
     }
 
-    pub(super) fn state(&self) -> GroupState {
+    pub(super) fn state(&self) -> GroupRunState {
         self.state
     }
 
@@ -90,15 +90,15 @@ impl GroupRun {
     /// When the group wants to be called even if nothing happens.
     pub(super) fn wake_at(&self) -> SimTime {
         match self.state {
-            GroupState::Waiting => self.spec().not_before,
-            GroupState::Finished => SimTime::NEVER,
-            GroupState::InAckBarrier | GroupState::InTree | GroupState::AmongHosts(_) => self.hung_at,
+            GroupRunState::Waiting => self.spec().not_before,
+            GroupRunState::Finished => SimTime::NEVER,
+            GroupRunState::InAckBarrier | GroupRunState::InTree | GroupRunState::AmongHosts(_) => self.hung_at,
         }
     }
 
     /// Whether the present operation should have ended.
     pub(super) fn is_hung(&self, now: SimTime) -> bool {
-        !matches!(self.state, GroupState::Waiting | GroupState::Finished) && now >= self.hung_at
+        !matches!(self.state, GroupRunState::Waiting | GroupRunState::Finished) && now >= self.hung_at
     }
 
     fn ranks(&self) -> u32 {
@@ -120,11 +120,11 @@ impl GroupRun {
         loop {
             let before = (self.state, self.present.operation);
             match self.state {
-                GroupState::Finished => return,
-                GroupState::Waiting => self.start(network, drivers, observer),
-                GroupState::InAckBarrier => self.follow_ack_barrier(network, drivers, observer),
-                GroupState::InTree => self.follow_tree(network, drivers, observer),
-                GroupState::AmongHosts(part) => self.follow_hosts(network, drivers, observer, part),
+                GroupRunState::Finished => return,
+                GroupRunState::Waiting => self.start(network, drivers, observer),
+                GroupRunState::InAckBarrier => self.follow_ack_barrier(network, drivers, observer),
+                GroupRunState::InTree => self.follow_tree(network, drivers, observer),
+                GroupRunState::AmongHosts(part) => self.follow_hosts(network, drivers, observer, part),
             }
             if before == (self.state, self.present.operation) {
                 return;
@@ -134,7 +134,7 @@ impl GroupRun {
 
     /// Connections among hosts can give up between two operations, for want of an acknowledgement.
     pub(super) fn drop_lost_connections(&mut self, drivers: &mut DriverSet) {
-        if matches!(self.state, GroupState::AmongHosts(_)) {
+        if matches!(self.state, GroupRunState::AmongHosts(_)) {
             return;
         }
         if let Some(index) = self.hosts.filter(|index| drivers.hosts(*index).discard_idle_work()) {
@@ -222,14 +222,14 @@ impl GroupRun {
         driver.set_operation(tree_operation(spec.operation, method), contents, long_vector);
         if driver.is_ack_barrier_due() {
             driver.begin_ack_barrier(network);
-            self.state = GroupState::InAckBarrier;
+            self.state = GroupRunState::InAckBarrier;
             return;
         }
         driver.set_position(OpId(self.present.operation as u32));
         observer.begins(self.index, self.present.operation, network.now(), FoldReference::Tree(tree));
         let first = driver.next_number();
         driver.begin_operation(network, &mut TreeReporter { present: &mut self.present, observer, first });
-        self.state = GroupState::InTree;
+        self.state = GroupRunState::InTree;
     }
 
     fn follow_ack_barrier(
@@ -334,7 +334,7 @@ impl GroupRun {
         let driver = drivers.hosts(index);
         driver.set_operation(parameters, order);
         driver.begin(network, OpId(self.present.operation as u32), OpId(0));
-        self.state = GroupState::AmongHosts(part);
+        self.state = GroupRunState::AmongHosts(part);
         self.follow_hosts(network, drivers, observer, part);
     }
 
@@ -373,7 +373,7 @@ impl GroupRun {
     fn finish_operation(&mut self) {
         self.present.operation += 1;
         let is_last = self.present.operation == self.group.operations.len();
-        self.state = if is_last { GroupState::Finished } else { GroupState::Waiting };
+        self.state = if is_last { GroupRunState::Finished } else { GroupRunState::Waiting };
     }
 
     fn host_parameters(&self, algorithm: CollectiveAlgorithm, part: HostsPart) -> SegmentedParameters {

@@ -30,7 +30,7 @@ use crate::fault::{FaultPlan, FaultPlanError};
 use crate::network::{LinkParameters, SimulatedNetwork};
 use crate::residue::FabricResidue;
 use driver_set::{DriverSet, WAKE_UP};
-use group_run::{GroupRun, GroupState};
+use group_run::{GroupRun, GroupRunState};
 
 /// A fabric and the groups that share it.
 pub struct SharedFabric {
@@ -84,7 +84,7 @@ impl SharedFabric {
             for group in &mut self.groups {
                 group.advance(&mut self.network, &mut self.drivers, observer);
             }
-            if self.groups.iter().all(|group| group.state() == GroupState::Finished) {
+            if self.groups.iter().all(|group| group.state() == GroupRunState::Finished) {
                 return SharedFabricEnd::Finished;
             }
             let waiting = self.groups.iter().map(GroupRun::wake_at).min().unwrap_or(SimTime::NEVER);

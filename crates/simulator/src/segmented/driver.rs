@@ -150,7 +150,7 @@ impl SegmentedDriver {
     /// Between operations: forgets work that no operation waits for any more. True if a connection has given up, so that the next
     /// operation needs new ones.
     pub(crate) fn discard_idle_work(&mut self) -> bool {
-        self.pending.drain(..).fold(false, |is_lost, work| is_lost || matches!(work, PendingWork::Unreachable(..)))
+        self.pending.drain(..).any(|work| matches!(work, PendingWork::Unreachable(..)))
     }
 
     /// Whether the operation has ended at every host.

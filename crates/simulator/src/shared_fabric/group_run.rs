@@ -241,7 +241,9 @@ impl GroupRun {
         let Some(GroupTree { driver: index, .. }) = self.tree else { return };
         network.set_driver(index);
         let driver = drivers.tree(index);
-        driver.report_events(network, &mut NoObserver);
+        while driver.has_events() {
+            driver.report_events(network, &mut NoObserver);
+        }
         if !driver.is_over() {
             return;
         }
@@ -261,7 +263,11 @@ impl GroupRun {
         network.set_driver(index);
         let driver = drivers.tree(index);
         let first = driver.first_number();
-        driver.report_events(network, &mut TreeReporter { present: &mut self.present, observer, first });
+        let mut reporter = TreeReporter { present: &mut self.present, observer, first };
+        // A segment that starts in answer to an event may fail at once, without any packet or timer.
+        while driver.has_events() {
+            driver.report_events(network, &mut reporter);
+        }
         if !driver.is_over() {
             return;
         }

@@ -161,15 +161,10 @@ fn long_vectors_survive_a_rank_whose_packets_are_lost_under_open_mpi() {
 #[test]
 fn blocks_survive_a_rank_whose_packets_are_lost_under_open_mpi() {
     let program = OPEN_MPI.compile("survival.c");
-    for (ranks, muted, nth, shared_memory, choice) in [
-        (2, 1, 400, "off", "pleach"),
-        (3, 0, 900, "off", "pleach"),
-        (4, 2, 700, "2", "pleach"),
-        (3, 1, 500, "off", "measure"),
-    ] {
+    for (ranks, muted, nth, shared_memory) in [(2, 1, 400, "off"), (3, 0, 900, "off"), (4, 2, 700, "2")] {
         let end = Job::new(OPEN_MPI, &program, ranks)
             .set("PLEACH_SHARED_MEMORY", shared_memory)
-            .set("PLEACH_MPI_CHOICE", choice)
+            .set("PLEACH_MPI_CHOICE", "pleach") // Otherwise the MPI does them between hosts.
             .drop_packets_of("OMPI_COMM_WORLD_RANK", muted, nth)
             .argument("300")
             .argument("blocks")

@@ -212,11 +212,12 @@ impl AggregationMember {
     }
 
     fn check_start(&self, mode: OperationMode) -> Result<(), OperationStartError> {
-        if self.operations.len() >= self.config.window as usize || !self.multicasts.has_room_for(self.next) {
-            return Err(OperationStartError::WindowFull);
-        }
+        // First: a full window never empties without parents.
         if let Some(cause) = self.lost {
             return Err(OperationStartError::ParentsLost(cause));
+        }
+        if self.operations.len() >= self.config.window as usize || !self.multicasts.has_room_for(self.next) {
+            return Err(OperationStartError::WindowFull);
         }
         let blocks = |operation: &InFlightOperation| match (operation.mode, mode) {
             // P-51: a contribution says that its member has every earlier multicast.

@@ -72,7 +72,7 @@ fn bytes(sample: &Sample) -> [(&'static str, Option<String>); 3] {
     data.resize(data.len().next_multiple_of(4), 0);
     [
         ("infiniband.immdt", sample.headers.immediate.map(|immediate| format!("{:08x}", immediate.0))),
-        ("data.data", (!data.is_empty()).then(|| hex(&data))),
+        ("data.data", (!data.is_empty() && !is_own(sample)).then(|| hex(&data))),
         ("infiniband.vendor", is_own(sample).then(|| hex(&datagram[Bth::SIZE..]))),
     ]
 }

@@ -4,6 +4,8 @@
 //! follows, even if it learns the secret later. After the handshake the bytes of both directions travel in records: two bytes of length
 //! in little-endian order, then the encrypted bytes with their tag.
 
+use std::cmp::Ordering;
+
 use snow::{Builder, HandshakeState, TransportState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
@@ -63,36 +65,50 @@ pub fn answer(key: &[u8; SECRET_KEY_BYTES], message: &[u8]) -> Result<(SecureCha
     Ok((SecureChannel(Box::new(state.into_transport_mode()?)), answer))
 }
 
-/// Encrypts bytes for all who know the key, without a connection: a handshake message for each piece, with the piece as its payload.
+/// Encrypts bytes for all who know the key, without a connection: a handshake message for each piece. Its payload is the number of all
+/// bytes, the number of those before it, so that no piece can be left out, repeated or moved, and the piece.
 ///
 /// # Errors
 /// The kernel has no random numbers.
 pub fn seal_bytes(key: &[u8; SECRET_KEY_BYTES], plain: &[u8]) -> Result<Vec<u8>, NotAuthentic> {
-    let mut sealed = Vec::new();
-    for piece in plain.chunks(MAX_RECORD_BYTES) {
+    let (mut sealed, mut before) = (Vec::new(), 0);
+    loop {
+        let piece = &plain[before..plain.len().min(before + MAX_RECORD_BYTES)];
+        let payload = [&(plain.len() as u64).to_le_bytes(), &(before as u64).to_le_bytes(), piece].concat();
         let mut state = builder(key)?.build_initiator()?;
-        let mut message = vec![0; piece.len() + MAX_HANDSHAKE_MESSAGE_BYTES];
-        let length = state.write_message(piece, &mut message)?;
+        let mut message = vec![0; payload.len() + MAX_HANDSHAKE_MESSAGE_BYTES];
+        let length = state.write_message(&payload, &mut message)?;
         sealed.extend_from_slice(&(length as u16).to_le_bytes());
         sealed.extend_from_slice(&message[..length]);
+        before += piece.len();
+        if before == plain.len() {
+            return Ok(sealed);
+        }
     }
-    Ok(sealed)
 }
 
 /// What [`seal_bytes`] encrypted.
 ///
 /// # Errors
-/// The bytes are not authentic.
+/// The bytes are not authentic, or not all of them and nothing else.
 pub fn open_bytes(key: &[u8; SECRET_KEY_BYTES], mut sealed: &[u8]) -> Result<Vec<u8>, NotAuthentic> {
     let mut plain = Vec::new();
-    while let Some((length, rest)) = sealed.split_first_chunk::<LENGTH_BYTES>() {
+    loop {
+        let (length, rest) = sealed.split_first_chunk::<LENGTH_BYTES>().ok_or(NotAuthentic)?;
         let (message, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length))).ok_or(NotAuthentic)?;
-        let mut piece = vec![0; message.len()];
-        let length = builder(key)?.build_responder()?.read_message(message, &mut piece)?;
-        plain.extend_from_slice(&piece[..length]);
+        let mut payload = vec![0; message.len()];
+        let length = builder(key)?.build_responder()?.read_message(message, &mut payload)?;
+        let (all, piece) = payload[..length].split_first_chunk().ok_or(NotAuthentic)?;
+        let (before, piece) = piece.split_first_chunk().ok_or(NotAuthentic)?;
+        let is_next = u64::from_le_bytes(*before) == plain.len() as u64;
+        plain.extend_from_slice(piece);
         sealed = rest;
+        match (is_next, u64::from_le_bytes(*all).cmp(&(plain.len() as u64)), sealed.is_empty()) {
+            (true, Ordering::Equal, true) => return Ok(plain),
+            (true, Ordering::Greater, false) => {}
+            _ => return Err(NotAuthentic),
+        }
     }
-    if sealed.is_empty() { Ok(plain) } else { Err(NotAuthentic) }
 }
 
 impl ChannelHandshake {
@@ -188,6 +204,24 @@ mod tests {
                 assert_eq!(open_bytes(&KEY, &sealed[..sealed.len() - 1]), Err(NotAuthentic));
             }
         }
+    }
+
+    #[test]
+    fn sealed_pieces_cannot_be_left_out_repeated_or_moved() {
+        let plain: Vec<u8> = (0..3 * MAX_RECORD_BYTES).map(|byte| (byte / 64) as u8).collect();
+        let sealed = seal_bytes(&KEY, &plain).expect("random numbers");
+        let (mut pieces, mut rest) = (Vec::new(), &sealed[..]);
+        while let Some(length) = rest.first_chunk().map(|length| usize::from(u16::from_le_bytes(*length))) {
+            let (piece, after) = rest.split_at(LENGTH_BYTES + length);
+            pieces.push(piece);
+            rest = after;
+        }
+        assert_eq!(pieces.len(), 3);
+        for order in [&[0, 1][..], &[0, 2], &[0, 0, 1, 2], &[0, 2, 1], &[0, 1, 2, 2], &[]] {
+            let changed: Vec<u8> = order.iter().flat_map(|at: &usize| pieces[*at].iter().copied()).collect();
+            assert_eq!(open_bytes(&KEY, &changed), Err(NotAuthentic), "{order:?}");
+        }
+        assert_eq!(open_bytes(&KEY, &pieces[1..].concat()), Err(NotAuthentic));
     }
 
     #[test]

@@ -84,16 +84,23 @@ pub(crate) fn secret(file: Option<&Path>) -> Result<Option<ClusterSecret>> {
 /// The variables of the cluster's secret. Ranks get a credential instead.
 pub(crate) const SECRET_VARIABLES: [&str; 2] = ["PLEACH_SECRET", "PLEACH_SECRET_FILE"];
 
-/// The variable with a new credential for a job, if this user knows the cluster's secret and has no credential. A secret that cannot be
-/// read is reported, and the job runs without aggregation nodes.
+/// The variable with a new credential for a job, if this user knows the cluster's secret and has no valid credential. A secret or a
+/// credential that cannot be used is reported, and the job runs without aggregation nodes.
 pub(crate) fn job_credential() -> Option<(&'static str, String)> {
     let given = variable(CREDENTIAL_VARIABLE).map(|text| JobCredential::parse(&text));
-    if let Some(Ok(credential)) = given
-        && !credential.has_expired()
-    {
-        return None;
+    let useless = match given {
+        Some(Ok(credential)) if !credential.has_expired() => return None,
+        Some(Ok(_)) => Some("it has expired".to_owned()),
+        Some(Err(error)) => Some(error.to_string()),
+        None => None,
+    };
+    let secret = secret(secret_file(None, None).as_deref()).transpose();
+    if let (Some(reason), None) = (&useless, &secret) {
+        warn(&format!(
+            "the manager will not accept {CREDENTIAL_VARIABLE}: {reason}; issue another: pleach credential"
+        ));
     }
-    let secret = secret(secret_file(None, None).as_deref()).transpose()?;
+    let secret = secret?;
     let issued = secret.and_then(|secret| Ok(JobCredential::issue(&secret, DEFAULT_CREDENTIAL_LIFETIME)?));
     match issued {
         Ok(credential) => Some((CREDENTIAL_VARIABLE, credential.to_text())),

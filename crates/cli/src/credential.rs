@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use control::{CREDENTIAL_VARIABLE, JobCredential};
+use control::JobCredential;
 use lab::CommandOutcome;
 
 use crate::configuration;
@@ -28,8 +28,8 @@ Examples:
   export PLEACH_JOB_CREDENTIAL=$(pleach credential --secret-file /etc/pleach/secret)     and then: srun ./program
 
 Issue one for each job, and give the same to all its processes. Whoever has it may open up to 16 jobs at a time with the manager and use
-those that were opened with it: no other jobs, no nodes, no status of the cluster. Ranks of `pleach exec` and `pleach launch` get a new one by themselves. The secret itself need only be readable where
-credentials are issued, and for managers and nodes.
+those that were opened with it: no other jobs, no nodes, no status of the cluster. Ranks of `pleach exec` and `pleach launch` get a new
+one by themselves. The secret itself need only be readable where credentials are issued, and for managers and nodes.
 
 Exit status: 0, or 2 if there is no secret or it cannot be read.";
 
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &CredentialArgs) -> Result<CommandOutcome> {
     let secret = configuration::secret(file.as_deref())?
         .context("there is no secret to issue a credential from: set --secret-file or PLEACH_SECRET")?;
     let lifetime = Duration::from_secs(arguments.hours * SECONDS_PER_HOUR);
-    let credential = JobCredential::issue(&secret, lifetime).with_context(|| format!("no {CREDENTIAL_VARIABLE}"))?;
+    let credential = JobCredential::issue(&secret, lifetime).context("cannot issue a credential")?;
     configuration::announce(&credential.to_text());
     Ok(CommandOutcome::Passed)
 }

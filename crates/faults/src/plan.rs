@@ -52,6 +52,39 @@ pub enum FaultKind {
     Kill,
 }
 
+impl FaultKind {
+    /// The faults of single packets, as random plans draw them: the two that networks have most are there twice.
+    pub const PACKET_FAULTS: [Self; 11] = [
+        Self::Flip,
+        Self::Flip,
+        Self::Memory,
+        Self::Lose,
+        Self::Lose,
+        Self::Duplicate,
+        Self::Delay,
+        Self::Reorder,
+        Self::Malform,
+        Self::Misroute,
+        Self::Overrun,
+    ];
+
+    /// Whether the fault is of single packets, not of a cable or a node. A new one belongs into [`Self::PACKET_FAULTS`] too.
+    pub fn is_of_packets(self) -> bool {
+        match self {
+            Self::Flip
+            | Self::Memory
+            | Self::Lose
+            | Self::Duplicate
+            | Self::Delay
+            | Self::Reorder
+            | Self::Malform
+            | Self::Misroute
+            | Self::Overrun => true,
+            Self::Down | Self::Kill => false,
+        }
+    }
+}
+
 /// The packets to which a rule applies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -12,6 +12,7 @@ pub mod oracle_checker;
 mod outcome;
 pub mod parallel;
 pub mod progress;
+mod reference_fold;
 pub mod report;
 pub mod reproduce;
 pub mod simulation_report;

@@ -2,19 +2,18 @@
 //!
 //! Each segment of a long vector is an operation of its own: segment `s` of operation `o` has the number `o * segments + s`.
 
-use oracle::{ContributionTable, Expectation, Ledger, Reduction, ReferenceOrder, ReferenceOrderNode, Verdict};
+use oracle::{ContributionTable, Expectation, Ledger, ReferenceOrder, Verdict};
 use protocol::Payload;
-use protocol::collective::CollectiveAlgorithm;
-use reduce::ReductionKind;
 use simulator::collective::{
     CollectiveObserver, CollectiveParameters, ContributionContents, OperationFailure, SimulatedCollective,
     SimulatedOperation,
 };
-use simulator::fault::{FaultKind, FaultPlan};
+use simulator::fault::FaultPlan;
 use simulator::scenario::{ResultCheck, Scenario, ScenarioRun};
 use simulator::segmented::{HostOperation, SegmentedParameters, VectorContents};
-use topology::{AggregationTree, ChildNode, TreeIndex};
 use units::{OpId, Rank};
+
+use crate::reference_fold::{ReferenceFold, oracle_reduction};
 
 /// Maximum number of listed failures. The rest are only counted.
 const MAX_LISTED_FAILURES: usize = 32;
@@ -44,21 +43,13 @@ pub struct OracleChecker {
     segments: u32,
     /// The contributions, if they have contents.
     table: Option<ContributionTable>,
-    order: FoldOrder,
+    order: ReferenceFold,
     /// Elements of the last segment of a vector; the others have as many as the table's operation.
     last_elements: usize,
     check: ResultCheck,
     ledger: Ledger,
     failures: Vec<FailedOperation>,
     groups: Vec<FailureGroup>,
-}
-
-/// In which order the elements of a segment are folded.
-enum FoldOrder {
-    /// All in one order.
-    Same(ReferenceOrder),
-    /// Split into one block for each rank, which is folded around the ring and ends at that rank.
-    Ring,
 }
 
 /// The oracle's verdict on a run.
@@ -98,7 +89,7 @@ impl OracleChecker {
             ContributionContents::SizeOnly { .. } => (None, 0),
             ContributionContents::Real { kind, count } => {
                 let last_bytes = parameters.segment_bytes(parameters.segments() - 1) as usize;
-                let table = ContributionTable::new(seed, ranks, reduction(kind, usize::from(count)));
+                let table = ContributionTable::new(seed, ranks, oracle_reduction(kind, usize::from(count)));
                 (Some(table), last_bytes / kind.element_size())
             }
         };
@@ -110,9 +101,13 @@ impl OracleChecker {
         };
         let segments = parameters.segments();
         // Only contents need the order, and a tree may have a million leaves.
-        let order = table.as_ref().map_or_else(|| ReferenceOrder::flat(0), |_| tree_order(collective.tree()));
+        let order = match &table {
+            None => ReferenceFold::Same(ReferenceOrder::flat(0)),
+            // Members are the first hosts of the fabric, so the number of a host is its rank.
+            Some(_) => ReferenceFold::of_tree(collective.tree(), |host| Rank(host.0)),
+        };
         let ledger = Ledger::new(ranks, operations * segments, expectation(plan));
-        Self::of_parts(task, ranks, segments, (table, last_elements), FoldOrder::Same(order), check, ledger)
+        Self::of_parts(task, ranks, segments, (table, last_elements), order, check, ledger)
     }
 
     /// A checker for so many operations among hosts.
@@ -126,13 +121,8 @@ impl OracleChecker {
         let (ranks, vector) = (parameters.members, &parameters.vector);
         let is_real = vector.contents != VectorContents::SizeOnly && vector.elements > 0;
         let count = vector.segment_elements.min(vector.elements) as usize;
-        let table = is_real.then(|| ContributionTable::new(seed, ranks, reduction(vector.kind, count)));
-        let radix = u32::from(parameters.algorithm.radix());
-        let order = match parameters.algorithm {
-            CollectiveAlgorithm::Ring => FoldOrder::Ring,
-            CollectiveAlgorithm::Tree { .. } => FoldOrder::Same(ReferenceOrder::knomial(ranks, radix)),
-            _ => FoldOrder::Same(ReferenceOrder::recursive(ranks, radix)),
-        };
+        let table = is_real.then(|| ContributionTable::new(seed, ranks, oracle_reduction(vector.kind, count)));
+        let order = ReferenceFold::of_algorithm(parameters.algorithm, ranks);
         let segments = vector.segments();
         let last_elements = vector.elements_of(segments - 1).len();
         let ledger = Ledger::new(ranks, operations * segments, expectation(plan));
@@ -144,7 +134,7 @@ impl OracleChecker {
         ranks: u32,
         segments: u32,
         (table, last_elements): (Option<ContributionTable>, usize),
-        order: FoldOrder,
+        order: ReferenceFold,
         check: ResultCheck,
         ledger: Ledger,
     ) -> Self {
@@ -173,19 +163,11 @@ impl OracleChecker {
     /// The bits that every rank with a result must have.
     fn reference(&self, table: &ContributionTable, op: OpId) -> Vec<u8> {
         let elements = self.elements(table, op);
-        match (self.task, &self.order) {
-            (HostOperation::Broadcast | HostOperation::Barrier, _) => {
+        match self.task {
+            HostOperation::Broadcast | HostOperation::Barrier => {
                 table.contribution(self.root(op), op)[..elements * table.operation().element_bytes()].to_vec()
             }
-            (_, FoldOrder::Same(order)) => table.reference_range(op, order, 0..elements),
-            (_, FoldOrder::Ring) => {
-                let cut = |block: u32| (elements as u64 * u64::from(block) / u64::from(self.ranks)) as usize;
-                let block = |last: u32| match cut(last)..cut(last + 1) {
-                    empty if empty.is_empty() => Vec::new(),
-                    range => table.reference_range(op, &ReferenceOrder::ring(self.ranks, last), range),
-                };
-                (0..self.ranks).flat_map(block).collect()
-            }
+            HostOperation::Reduce | HostOperation::AllReduce => self.order.result(table, op, elements, self.ranks),
         }
     }
 
@@ -244,42 +226,13 @@ impl CollectiveObserver for OracleChecker {
             self.failures.push(FailedOperation { rank, op: op_of_run, cause });
         }
         if self.check != ResultCheck::Nothing {
-            self.ledger.record_failure(rank, op, failure_text(cause));
+            self.ledger.record_failure(rank, op, cause.to_string());
         }
-    }
-}
-
-/// A cause as the oracle lists it, by numbers.
-fn failure_text(cause: OperationFailure) -> String {
-    match cause {
-        OperationFailure::Aborted(cause) => cause.to_string(),
-        OperationFailure::Unreachable { from, to } => format!("{from} gets no answer from {to}"),
-    }
-}
-
-/// The oracle's own description of a reduction.
-fn reduction(kind: ReductionKind, count: usize) -> Reduction {
-    let same_name = "the oracle uses the same names of elements and operators";
-    Reduction {
-        element: kind.element().name().parse().expect(same_name),
-        operator: kind.operator().name().parse().expect(same_name),
-        count,
     }
 }
 
 /// Links that go down and nodes that die are hard faults: operations may then fail with a cause.
 fn expectation(plan: &FaultPlan) -> Expectation {
-    let hard = |rule: &simulator::fault::FaultRule| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
+    let hard = |rule: &simulator::fault::FaultRule| !rule.kind.get_ref().is_of_packets();
     if plan.rules.iter().any(hard) { Expectation::MayFail } else { Expectation::MustComplete }
-}
-
-/// The fold order of the tree. Members are the first hosts of the fabric, so the number of a host is its rank.
-fn tree_order(tree: &AggregationTree) -> ReferenceOrder {
-    let root: TreeIndex = tree.roots().next().expect("a tree has a root");
-    ReferenceOrder::from_tree(ChildNode::Node(root), |place| match place {
-        ChildNode::Host(host) => ReferenceOrderNode::Rank(Rank(host.0)),
-        ChildNode::Node(node) => {
-            ReferenceOrderNode::Node(tree.node(node).children.iter().map(|child| child.node).collect())
-        }
-    })
 }

@@ -8,7 +8,7 @@ use super::job_history::{JobEvent, JobHistoryLog};
 use super::limits::*;
 use super::machine::Manager;
 use super::message::{FromManager, GroupKey, Quota, RequestId};
-use super::records::{GroupRecord, GroupState, JobRecord, RemovalStrategy};
+use super::records::{GroupRecord, GroupState, JobOwner, JobRecord, RemovalStrategy};
 use super::validate;
 use super::{AuthKey, ControlPeer, JobId, JobTicket, PeerId};
 
@@ -37,7 +37,7 @@ impl Manager {
         if self.jobs.len() >= MAX_JOBS {
             return Err(ControlError::too_many("jobs", MAX_JOBS));
         }
-        let of_credential = self.jobs.values().filter(|record| record.credential == from.credential).count();
+        let of_credential = self.jobs.values().filter(|record| record.owner == JobOwner::of(from)).count();
         if from.credential.is_some() && of_credential >= MAX_JOBS_PER_CREDENTIAL {
             return Err(ControlError::too_many("jobs of one credential", MAX_JOBS_PER_CREDENTIAL));
         }
@@ -52,16 +52,16 @@ impl Manager {
         ticket: JobTicket,
         name: &str,
         quota: Option<Quota>,
-    ) {
+    ) -> &mut JobRecord {
         let quota = self.granted(quota);
         let mut record = JobRecord::new(ticket, name, quota);
         record.peers.insert(from.id);
-        record.credential = from.credential;
+        record.owner = JobOwner::of(from);
         record.history.note(now, JobEvent::Admitted);
         self.count("jobs admitted");
         self.log(ManagerEvent::JobOpened { job: ticket.job, name: record.history.name.clone() });
-        self.jobs.insert(ticket.job, record);
         self.send(from.id, FromManager::JobOpened { request, ticket, quota });
+        self.jobs.entry(ticket.job).insert_entry(record).into_mut()
     }
 
     fn granted(&self, requested: Option<Quota>) -> Quota {
@@ -86,14 +86,15 @@ impl Manager {
     ) -> Result<(), ControlError> {
         if !self.jobs.contains_key(&ticket.job) {
             self.check_job_limits(from)?;
-            self.admit(now, from, request, ticket, name, Some(quota));
+            self.admit(now, from, request, ticket, name, Some(quota)).is_number_claimed = true;
             return Ok(());
         }
         let granted = self.granted(Some(quota));
         let record = self.authenticate(ticket)?;
         record.quota = granted;
-        // A manager that restarted learned of the job from its nodes, which do not know the credential.
-        record.credential = record.credential.or(from.credential);
+        if record.owner == JobOwner::Unknown {
+            record.owner = JobOwner::of(from);
+        }
         record.rename(name);
         if record.detached_at.is_some() {
             record.history.note(now, JobEvent::Reattached);

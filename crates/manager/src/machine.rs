@@ -13,7 +13,7 @@ use super::edge_number_allocator::EdgeNumberAllocator;
 use super::job_history::JobHistoryLog;
 use super::limits::*;
 use super::message::{FromManager, GroupKey, Quota, RequestId, ToManager};
-use super::records::{GroupRecord, JobRecord, NodeRecord};
+use super::records::{GroupRecord, JobOwner, JobRecord, NodeRecord};
 use super::topology_plan::TopologyPlan;
 use super::{AuthKey, ControlPeer, CredentialId, JobId, JobTicket, PeerId};
 
@@ -169,13 +169,19 @@ impl Manager {
         let Some(credential) = credential else { return Ok(()) };
         match message {
             ToManager::OpenJob { .. } => Ok(()),
-            ToManager::AttachJob { ticket, .. }
-            | ToManager::OpenGroup { ticket, .. }
+            ToManager::AttachJob { ticket, .. } => match self.jobs.get(&ticket.job).map(|record| record.owner) {
+                None | Some(JobOwner::Unknown) => Ok(()),
+                Some(owner) if owner == JobOwner::Credential(credential) => Ok(()),
+                Some(_) => Err(ControlError::WrongTicket),
+            },
+            ToManager::OpenGroup { ticket, .. }
             | ToManager::CloseGroup { ticket, .. }
             | ToManager::CloseJob { ticket, .. }
             | ToManager::JobFailure { ticket, .. } => {
-                let owner = self.jobs.get(&ticket.job).and_then(|record| record.credential);
-                if owner.is_none_or(|owner| owner == credential) { Ok(()) } else { Err(ControlError::WrongTicket) }
+                let owner = self.jobs.get(&ticket.job).map(|record| record.owner);
+                // Of a job that the manager does not know, the request itself says so.
+                let is_owner = owner.is_none_or(|owner| owner == JobOwner::Credential(credential));
+                if is_owner { Ok(()) } else { Err(ControlError::WrongTicket) }
             }
             ToManager::Register { .. }
             | ToManager::HeldSeats { .. }

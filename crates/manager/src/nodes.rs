@@ -178,8 +178,8 @@ impl Manager {
             if job.key.constant_time_eq(&ticket.key) {
                 return true;
             }
-            // A node knows the cluster's secret. Whoever attached under the number before the nodes reported may have invented its ticket.
-            if job.credential.is_none() || !job.groups.is_empty() {
+            // A node knows the cluster's secret. Whoever claimed the number before the nodes reported may have invented its ticket.
+            if !job.is_number_claimed {
                 return false;
             }
             self.remove_job(now, ticket.job, "a node reported another job under its number");

@@ -10,7 +10,7 @@ use super::job_history::JobHistoryLog;
 use super::limits::MAX_NAME_BYTES;
 use super::message::{Capacity, FromManager, GroupKey, NodeDescriptor, NodeReport, Quota, RequestId};
 use super::validate;
-use super::{AggregationNodeId, AuthKey, CredentialId, JobId, JobTicket, PeerId};
+use super::{AggregationNodeId, AuthKey, ControlPeer, CredentialId, JobId, JobTicket, PeerId};
 
 /// What one group reserves at one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,12 +78,30 @@ impl NodeRecord {
     }
 }
 
+/// Who may use a job, apart from holders of the cluster's secret (P-105).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum JobOwner {
+    /// Nobody else: it was opened with the secret.
+    Cluster,
+    /// Holders of this credential.
+    Credential(CredentialId),
+    /// The first that attaches with its ticket: nodes reported the job after a restart, and they do not know the credential.
+    Unknown,
+}
+
+impl JobOwner {
+    pub(super) fn of(peer: ControlPeer) -> Self {
+        peer.credential.map_or(Self::Cluster, Self::Credential)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct JobRecord {
     pub history: JobHistoryLog,
     pub key: AuthKey,
-    /// The credential under which it was opened or re-attached; holders of others cannot use it.
-    pub credential: Option<CredentialId>,
+    pub owner: JobOwner,
+    /// The job itself named its number after the manager restarted, and no node has confirmed it.
+    pub is_number_claimed: bool,
     pub quota: Quota,
     pub peers: BTreeSet<PeerId>,
     pub groups: BTreeSet<GroupKey>,
@@ -98,7 +116,8 @@ impl JobRecord {
         Self {
             history: JobHistoryLog::new(ticket.job, &truncate_name(name)),
             key: ticket.key,
-            credential: None,
+            owner: JobOwner::Unknown,
+            is_number_claimed: false,
             quota,
             peers: BTreeSet::new(),
             groups: BTreeSet::new(),

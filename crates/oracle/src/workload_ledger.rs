@@ -47,6 +47,11 @@ pub enum WorkloadViolation {
         /// That rank's cause.
         first_cause: String,
     },
+    /// An operation did not end in time, or nothing could end it any more.
+    Hung {
+        /// The operation.
+        place: OperationPlace,
+    },
     /// An operation never started, because an earlier one did not end.
     NeverStarted {
         /// The operation.
@@ -87,6 +92,7 @@ struct OperationRecord {
 #[derive(Default)]
 pub struct WorkloadLedger {
     groups: Vec<Vec<Option<OperationRecord>>>,
+    hung: Option<OperationPlace>,
     verdict: WorkloadVerdict,
 }
 
@@ -94,7 +100,7 @@ impl WorkloadLedger {
     /// An empty ledger for groups with so many operations each.
     pub fn new(operations: &[usize]) -> Self {
         let records = |count: &usize| std::iter::repeat_with(|| None).take(*count).collect();
-        Self { groups: operations.iter().map(records).collect(), verdict: WorkloadVerdict::default() }
+        Self { groups: operations.iter().map(records).collect(), ..Self::default() }
     }
 
     /// An operation of so many ranks starts, in so many segments.
@@ -121,6 +127,12 @@ impl WorkloadLedger {
         }
     }
 
+    /// Records that the run was stopped because this operation hung.
+    pub fn record_hang(&mut self, place: OperationPlace) {
+        self.hung = Some(place);
+        self.verdict.violations.insert(0, WorkloadViolation::Hung { place });
+    }
+
     /// Records that so much of something is left after the end.
     pub fn record_leftover(&mut self, what: &str, count: u64) {
         if count > 0 {
@@ -134,9 +146,12 @@ impl WorkloadLedger {
         for (group, records) in self.groups.into_iter().enumerate() {
             for (operation, record) in records.into_iter().enumerate() {
                 let place = OperationPlace { group, operation };
+                // When one group hangs, the run stops before the others are done.
+                let was_stopped = self.hung.is_some_and(|hung| hung.group != group);
                 match record {
+                    None if was_stopped => {}
                     None => verdict.add(WorkloadViolation::NeverStarted { place }),
-                    Some(record) => verdict.absorb(place, record),
+                    Some(record) => verdict.absorb(place, record, was_stopped),
                 }
             }
         }
@@ -162,8 +177,11 @@ impl WorkloadVerdict {
         push_bounded(&mut self.violations, &mut self.unlisted_violations, violation);
     }
 
-    fn absorb(&mut self, place: OperationPlace, record: OperationRecord) {
-        let of_operation = record.ledger.judge();
+    fn absorb(&mut self, place: OperationPlace, record: OperationRecord, was_stopped: bool) {
+        let mut of_operation = record.ledger.judge();
+        if was_stopped {
+            of_operation.violations.retain(|violation| !matches!(violation, Violation::NeverDelivered { .. }));
+        }
         self.operations += 1;
         self.checked += of_operation.checked;
         self.cross_checked += of_operation.cross_checked;
@@ -188,6 +206,7 @@ impl fmt::Display for WorkloadViolation {
             Self::CausesDiffer { place, rank, cause, first, first_cause } => {
                 write!(f, "{place}: {rank} failed because {cause}, but {first} because {first_cause}")
             }
+            Self::Hung { place } => write!(f, "{place}: neither completed nor failed in time"),
             Self::NeverStarted { place } => write!(f, "{place}: never started, because an earlier one did not end"),
             Self::Leak { what, count } => write!(f, "{count} {what} left after the end"),
         }
@@ -247,6 +266,20 @@ mod tests {
             text.contains("3 credits left") && text.contains("never started") && !text.contains("slots"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_operation_that_hangs_is_named_even_if_all_have_its_result_and_others_are_not_blamed() {
+        let mut ledger = WorkloadLedger::new(&[1, 2]);
+        for group in [0, 1] {
+            ledger.begin(OperationPlace { group, operation: 0 }, 2, 1, Expectation::MustComplete);
+        }
+        for rank in [Rank(0), Rank(1)] {
+            ledger.operation(PLACE).record_delivery(rank, OpId(0), &[1, 2]);
+        }
+        ledger.record_hang(PLACE);
+        let verdict = ledger.judge();
+        assert_eq!(verdict.violations, [WorkloadViolation::Hung { place: PLACE }], "{verdict}");
     }
 
     #[test]

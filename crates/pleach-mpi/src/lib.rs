@@ -1,4 +1,5 @@
-//! Pleach for unmodified MPI programs: preloaded, this library offloads barriers, broadcasts, reductions, gathers, scatters and alltoalls.
+//! Pleach for unmodified MPI programs: preloaded, this library offloads barriers, broadcasts and reductions, and, where that is faster
+//! or asked for, gathers, scatters and alltoalls.
 //!
 //! ```text
 //! LD_PRELOAD=/usr/lib/libpleach_mpi.so mpirun -n 4 program

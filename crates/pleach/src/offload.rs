@@ -24,9 +24,9 @@ use crate::job_process::JobAdmission;
 use crate::method_trial;
 use crate::settings::ResultDeliveryMode;
 
-/// How long the manager may take to answer.
 /// What the key that encrypts the manager's reply is for.
 const REPLY_KEY: &[u8] = b"reply of the manager";
+/// How long the manager may take to answer.
 const MANAGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Segments in flight: enough to cover a round trip at several gigabytes a second.
 const WINDOW: u32 = 64;

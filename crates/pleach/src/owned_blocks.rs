@@ -72,12 +72,12 @@ impl Communicator {
             BlockLengths::Each(_) if collective == BlockCollective::AllToAll => {
                 return Err(Error::invalid("the blocks of an alltoall have equal lengths"));
             }
-            BlockLengths::Each(lengths)
-                if lengths.iter().try_fold(0_usize, |sum, length| sum.checked_add(*length)).is_none() =>
-            {
-                return Err(Error::invalid("the lengths are too large"));
-            }
             _ => {}
+        }
+        // The blocks of a host's ranks are side by side, sometimes those of all ranks for each of them.
+        let most = lengths.checked_total(ranks).and_then(|total| total.checked_mul(ranks));
+        if most.is_none_or(|most| most > isize::MAX as usize) {
+            return Err(Error::invalid("the lengths are too large"));
         }
         let (collective, expected) = match collective {
             BlockCollective::ReduceScatter(kind) => return self.reduce_scatter_call(input, lengths, kind),

@@ -99,19 +99,7 @@ fn messages(rng: &mut TestRng, mtu: u32) -> Vec<MessagePlan> {
 }
 
 pub(super) fn soft_rule(rng: &mut TestRng, fabric: &Fabric) -> FaultRule {
-    let kind = rng.pick(&[
-        FaultKind::Flip,
-        FaultKind::Flip,
-        FaultKind::Memory,
-        FaultKind::Lose,
-        FaultKind::Lose,
-        FaultKind::Duplicate,
-        FaultKind::Delay,
-        FaultKind::Reorder,
-        FaultKind::Malform,
-        FaultKind::Misroute,
-        FaultKind::Overrun,
-    ]);
+    let kind = rng.pick(&FaultKind::PACKET_FAULTS);
     let mut rule = FaultRule::new(kind);
     if rng.below(3) == 0 {
         let cables: Vec<Cable> = fabric.cables().collect();

@@ -143,7 +143,7 @@ impl PathTrial {
         // A generator of its own, so that the rest of the trial stays the one of its seed.
         let mut rng = TestRng(self.seed.wrapping_mul(0xa076_1d64_78bd_642f) | 1);
         // Lost probes cause endless migrations, and a migration cancels a command.
-        let is_cut = |rule: &FaultRule| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
+        let is_cut = |rule: &FaultRule| !rule.kind.get_ref().is_of_packets();
         let only_cuts = self.plan.rules.iter().all(is_cut);
         for (connection, plan) in self.parameters.connections.iter_mut().enumerate() {
             let mut last_commands = Vec::new();

@@ -96,9 +96,11 @@ fn nodes(report: &MpiReport) -> Finding {
 }
 
 fn explained(explanation: &MpiExplanation) -> Vec<Finding> {
-    const BLOCKING: &str = "barrier, broadcast, reduce, allreduce, reduce-scatter, scan, exscan, allgather(v), gather, scatter and alltoall \
-         on intracommunicators, with the types and operators of the standard (docs/mpi.md)";
-    let mut findings = vec![Finding::good("offloaded", BLOCKING)];
+    const BLOCKING: &str = "barrier, broadcast, reduce, allreduce, reduce-scatter, scan and exscan on intracommunicators, \
+         with the types and operators of the standard (docs/mpi.md)";
+    const BLOCKS: &str = "allgather(v), gather, scatter and alltoall: within a host if faster there; \
+         between hosts only with PLEACH_MPI_CHOICE=pleach";
+    let mut findings = vec![Finding::good("offloaded", BLOCKING), Finding::good("offloaded", BLOCKS)];
     findings.push(if explanation.non_blocking.starts_with("offloaded") {
         Finding::good("non-blocking", explanation.non_blocking.clone())
     } else {

@@ -273,11 +273,9 @@ fn a_tree_whose_multicasts_are_lost_is_left_with_the_same_bits() {
         }
     };
     (0..20).for_each(|op| round(&mut cluster, op));
-    // On a busy machine a multicast may be late, and its result be requested before.
-    assert!(
-        cluster.networks.iter().all(|network| network.multicasts_received(WORLD) > 0),
-        "all receive the multicasts"
-    );
+    // On a busy machine some multicasts may be late, and their results be requested before.
+    let received: Vec<u64> = cluster.networks.iter().map(|network| network.multicasts_received(WORLD)).collect();
+    assert!(received.iter().all(|count| *count >= 10), "of 20 multicasts all receive most: {received:?}");
     // The second rank receives no more multicasts, as behind a switch that dropped its membership.
     cluster.networks[1].tree_edges.leave_multicast(GroupId(9));
     (20..120).for_each(|op| round(&mut cluster, op));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use faults::{FaultKind, FaultRule};
+use faults::FaultRule;
 use serde::{Deserialize, Serialize};
 use topology::{DragonflyShape, Fabric};
 use units::{SimSpan, SimTime};
@@ -218,7 +218,7 @@ impl SoakCase {
     }
 
     /// Whether a fault never ends that affects this group: of a killed host, only its own groups.
-    pub(super) fn is_crippled(&self, group: usize) -> bool {
+    pub(super) fn has_permanent_fault(&self, group: usize) -> bool {
         let hosts = &self.groups[group].hosts;
         self.faults.iter().filter(|rule| rule.for_us.is_none()).any(|rule| {
             let host = rule.node.as_ref().and_then(|name| name.get_ref().strip_prefix('H')?.parse().ok());
@@ -228,7 +228,7 @@ impl SoakCase {
 
     /// Whether operations may fail while there are faults: cables go down, or machines give up early.
     pub(super) fn may_fail(&self) -> bool {
-        let is_hard = |rule: &FaultRule| matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill);
+        let is_hard = |rule: &FaultRule| !rule.kind.get_ref().is_of_packets();
         self.retry_limit < u8::MAX || self.faults.iter().any(is_hard)
     }
 
@@ -244,6 +244,8 @@ impl SoakCase {
             ensure!(!group.operations.is_empty(), "group {number} has no operation");
             ensure!((1..=16).contains(&group.copies), "group {number}: copies must be from 1 to 16");
             ensure!((1..=1024).contains(&group.window), "group {number}: window must be from 1 to 1024");
+            let has_branches = group.radix_limit.is_none_or(|limit| limit >= 2);
+            ensure!(has_branches, "group {number}: radix-limit must be at least 2");
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ impl SoakCase {
             case.link.buffer_bytes = AMPLE_BUFFER_BYTES;
         }
         for group in 0..case.groups.len() {
-            if !case.is_crippled(group) {
+            if !case.has_permanent_fault(group) {
                 add_operations_after_faults(&mut random, &mut case.groups[group]);
             }
         }
@@ -237,19 +237,7 @@ fn vector_bytes(random: &mut CaseRandom, ranks: usize) -> u64 {
 }
 
 fn packet_fault(random: &mut CaseRandom, fabric: &Fabric) -> FaultRule {
-    let kind = random.pick(&[
-        FaultKind::Flip,
-        FaultKind::Flip,
-        FaultKind::Memory,
-        FaultKind::Lose,
-        FaultKind::Lose,
-        FaultKind::Duplicate,
-        FaultKind::Delay,
-        FaultKind::Reorder,
-        FaultKind::Malform,
-        FaultKind::Misroute,
-        FaultKind::Overrun,
-    ]);
+    let kind = random.pick(&FaultKind::PACKET_FAULTS);
     let mut rule =
         FaultRule::new(kind).during(random.pick(&[PhaseFilter::All, PhaseFilter::Reduce, PhaseFilter::Broadcast]));
     if random.one_in(2) {

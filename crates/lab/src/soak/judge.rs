@@ -1,19 +1,18 @@
 //! Connects the oracle to a run of several groups: ranks contribute what the oracle generates, and the oracle judges their results.
 
 use oracle::{
-    ContributionTable, Expectation, OperationPlace, Reduction, ReferenceOrder, ReferenceOrderNode, WorkloadLedger,
-    WorkloadVerdict,
+    ContributionTable, Expectation, OperationPlace, Reduction, ReferenceOrder, WorkloadLedger, WorkloadVerdict,
 };
 use protocol::Payload;
-use protocol::collective::CollectiveAlgorithm;
-use simulator::FabricResidue;
 use simulator::collective::OperationFailure;
 use simulator::segmented::HostOperation;
-use simulator::shared_fabric::{FabricGroup, FoldReference, GroupOperation, GroupSegment, SharedFabricObserver};
-use topology::{AggregationTree, ChildNode, NodeId};
+use simulator::shared_fabric::{
+    FabricGroup, FoldReference, GroupOperation, GroupSegment, SharedFabricEnd, SharedFabricObserver, SharedResidue,
+};
 use units::{OpId, Rank, SimTime};
 
 use super::case::SoakCase;
+use crate::reference_fold::{ReferenceFold, oracle_reduction};
 
 /// Observes a run; its verdict is due at the end.
 pub(super) struct SoakJudge<'a> {
@@ -31,7 +30,7 @@ struct PresentInputs {
     root: Rank,
     ranks: u32,
     inputs: OperationInputs,
-    order: OperationOrder,
+    order: ReferenceFold,
 }
 
 /// The contributions.
@@ -42,14 +41,6 @@ enum OperationInputs {
     Drawn { seed: u64, reduction: Reduction },
     /// None.
     Empty,
-}
-
-/// In which order the elements of a segment are folded.
-enum OperationOrder {
-    /// All in one order.
-    Same(ReferenceOrder),
-    /// Split into one block for each rank, which is folded around the ring and ends at that rank.
-    Ring,
 }
 
 impl<'a> SoakJudge<'a> {
@@ -64,12 +55,20 @@ impl<'a> SoakJudge<'a> {
         }
     }
 
-    /// Takes note of what is left after the end. Whoever waits for a host that never comes back keeps what it needs for it.
-    pub(super) fn record_residue(&mut self, residue: &FabricResidue) {
-        if (0..self.groups.len()).any(|group| self.case.is_crippled(group)) {
-            return;
+    /// Takes note of how the run ended.
+    pub(super) fn record_end(&mut self, end: SharedFabricEnd) {
+        if let SharedFabricEnd::Hung { group, operation } = end {
+            self.ledger.record_hang(OperationPlace { group, operation });
         }
-        for (what, count) in residue.counts() {
+    }
+
+    /// Takes note of what is left after the end. A group that waits for a host or cable that never comes back keeps what it needs for
+    /// it, and its retransmissions occupy the fabric.
+    pub(super) fn record_residue(&mut self, residue: &SharedResidue) {
+        let whole = |group: usize| !self.case.has_permanent_fault(group);
+        let of_groups = residue.groups.iter().enumerate().filter(|(group, _)| whole(*group)).map(|(_, part)| part);
+        let of_network = Some(&residue.network).filter(|_| (0..self.groups.len()).all(whole));
+        for (what, count) in of_groups.chain(of_network).flat_map(|part| part.counts()) {
             self.ledger.record_leftover(what, count);
         }
     }
@@ -81,7 +80,11 @@ impl<'a> SoakJudge<'a> {
 
     fn expectation(&self, group: usize, now: SimTime) -> Expectation {
         let must_complete = !self.case.may_fail() || now >= self.healed_at;
-        if must_complete && !self.case.is_crippled(group) { Expectation::MustComplete } else { Expectation::MayFail }
+        if must_complete && !self.case.has_permanent_fault(group) {
+            Expectation::MustComplete
+        } else {
+            Expectation::MayFail
+        }
     }
 
     fn inputs(&self, group: usize) -> &PresentInputs {
@@ -98,14 +101,11 @@ impl SharedFabricObserver for SoakJudge<'_> {
         let FabricGroup { hosts, operations, .. } = &self.groups[group];
         let (spec, ranks) = (operations[operation], hosts.len() as u32);
         let order = match order {
-            FoldReference::Tree(tree) => OperationOrder::Same(tree_order(tree, hosts)),
-            FoldReference::Algorithm(CollectiveAlgorithm::Ring) => OperationOrder::Ring,
-            FoldReference::Algorithm(algorithm @ CollectiveAlgorithm::Tree { .. }) => {
-                OperationOrder::Same(ReferenceOrder::knomial(ranks, algorithm.radix().into()))
-            }
-            FoldReference::Algorithm(algorithm) => {
-                OperationOrder::Same(ReferenceOrder::recursive(ranks, algorithm.radix().into()))
-            }
+            FoldReference::Tree(tree) => ReferenceFold::of_tree(tree, |host| {
+                let rank = hosts.iter().position(|other| *other == host).expect("the tree is over these hosts");
+                Rank(rank as u32)
+            }),
+            FoldReference::Algorithm(algorithm) => ReferenceFold::of_algorithm(algorithm, ranks),
         };
         // No two operations of a run have the same numbers.
         let seed = self.case.seed ^ (group as u64) << 48 ^ (operation as u64) << 32;
@@ -161,11 +161,7 @@ impl SharedFabricObserver for SoakJudge<'_> {
     }
 
     fn failed(&mut self, segment: GroupSegment, rank: Rank, cause: OperationFailure) {
-        let cause = match cause {
-            OperationFailure::Aborted(cause) => cause.to_string(),
-            OperationFailure::Unreachable { from, to } => format!("{from} gets no answer from {to}"),
-        };
-        self.ledger.record_failure(place(segment), rank, OpId(segment.segment), cause);
+        self.ledger.record_failure(place(segment), rank, OpId(segment.segment), cause.to_string());
     }
 }
 
@@ -175,12 +171,7 @@ impl OperationInputs {
         if count == 0 {
             return Self::Empty;
         }
-        let same_name = "the oracle uses the same names of elements and operators";
-        let reduction = Reduction {
-            element: spec.kind.element().name().parse().expect(same_name),
-            operator: spec.kind.operator().name().parse().expect(same_name),
-            count,
-        };
+        let reduction = oracle_reduction(spec.kind, count);
         if spec.kind.element().is_wide() {
             return Self::Drawn { seed, reduction };
         }
@@ -212,38 +203,14 @@ impl PresentInputs {
             return self.contribution(self.root, segment);
         }
         let (op, elements) = (OpId(segment), self.elements(segment));
-        match (&self.inputs, &self.order) {
-            (OperationInputs::Empty, _) => Vec::new(),
-            (OperationInputs::Drawn { seed, reduction }, _) => {
+        match &self.inputs {
+            OperationInputs::Empty => Vec::new(),
+            OperationInputs::Drawn { seed, reduction } => {
                 // An exact sum depends only on the ranks.
                 let reduction = Reduction { count: elements, ..*reduction };
                 oracle::reference(*seed, op, &reduction, &ReferenceOrder::flat(self.ranks))
             }
-            (OperationInputs::Table(table), OperationOrder::Same(order)) => {
-                table.reference_range(op, order, 0..elements)
-            }
-            (OperationInputs::Table(table), OperationOrder::Ring) => {
-                let cut = |block: u32| (elements as u64 * u64::from(block) / u64::from(self.ranks)) as usize;
-                let block = |last: u32| match cut(last)..cut(last + 1) {
-                    empty if empty.is_empty() => Vec::new(),
-                    range => table.reference_range(op, &ReferenceOrder::ring(self.ranks, last), range),
-                };
-                (0..self.ranks).flat_map(block).collect()
-            }
+            OperationInputs::Table(table) => self.order.result(table, op, elements, self.ranks),
         }
     }
-}
-
-/// The fold order of a tree over these hosts.
-fn tree_order(tree: &AggregationTree, hosts: &[NodeId]) -> ReferenceOrder {
-    let root = tree.roots().next().expect("a tree has a root");
-    ReferenceOrder::from_tree(ChildNode::Node(root), |place| match place {
-        ChildNode::Host(host) => {
-            let rank = hosts.iter().position(|other| *other == host).expect("the tree is over these hosts");
-            ReferenceOrderNode::Rank(Rank(rank as u32))
-        }
-        ChildNode::Node(node) => {
-            ReferenceOrderNode::Node(tree.node(node).children.iter().map(|child| child.node).collect())
-        }
-    })
 }

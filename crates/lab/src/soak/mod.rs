@@ -10,15 +10,17 @@ mod canary;
 mod case;
 mod draw;
 mod judge;
+mod panic_note;
 mod report;
 mod run;
 mod setup;
 mod shrink;
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
 pub use canary::Canary;
@@ -27,10 +29,9 @@ pub use report::{FailedSeed, MinimisedCase, SoakReport};
 pub use run::SoakOutcome;
 
 use crate::CommandOutcome;
-use crate::parallel::map_on_threads;
+use crate::parallel::for_each_on_threads;
 use crate::progress::StepProgress;
 use crate::report::write_report;
-use report::MAX_LISTED_SEEDS;
 
 /// Runs random groups, operations and faults in a simulated fabric and checks every result.
 #[derive(Args)]
@@ -92,19 +93,18 @@ enum SoakFormat {
 /// If a file cannot be read or written.
 pub fn run(arguments: &SoakArgs) -> Result<CommandOutcome> {
     let threads = arguments.threads.map_or_else(available_threads, usize::from);
-    // A machine that panics is a finding, and the report has its message.
-    std::panic::set_hook(Box::new(|_| ()));
+    panic_note::install_hook();
     let report = match &arguments.case {
         Some(path) => replay_file(path, arguments.canary)?,
         None => {
             let (first, seeds) = arguments.seed.map_or((arguments.first, arguments.seeds), |seed| (seed, 1));
+            ensure!(first + (seeds - 1) <= MAX_SEED, "--first and --seeds reach beyond the last seed, {MAX_SEED}");
             let progress = StepProgress::new("soak", seeds, "seeds");
             let report = soak(first, seeds, threads, arguments.canary, &progress)?;
             progress.finish();
             report
         }
     };
-    let _ = std::panic::take_hook();
     if let (Some(path), Some(minimised)) = (&arguments.output, &report.minimised) {
         std::fs::write(path, &minimised.case).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("wrote {}", path.display());
@@ -133,35 +133,25 @@ pub fn soak(
     progress: &StepProgress,
 ) -> Result<SoakReport> {
     let started = Instant::now();
-    let all: Vec<u64> = (first..first.saturating_add(seeds)).collect();
-    let outcomes = map_on_threads(threads, &all, |seed| {
-        let outcome = SoakCase::draw(*seed).run(canary).with_context(|| format!("seed {seed}"))?;
-        if !outcome.is_clean() {
+    let report = Mutex::new(SoakReport { first_seed: Some(first), seeds, threads, ..SoakReport::default() });
+    for_each_on_threads(threads, first..first.saturating_add(seeds), |seed| {
+        let outcome = SoakCase::draw(seed).run(canary).with_context(|| format!("seed {seed}"))?;
+        let failure = (!outcome.is_clean()).then(|| FailedSeed {
+            seed,
+            problems: outcome.problems(),
+            replay: replay_command(&format!("--seed {seed}"), canary),
+        });
+        if let Some(failure) = &failure {
             // At once: the rest of the soak may take hours.
-            progress.note(&format!("seed {seed} failed: {}", replay_command(*seed, canary)));
+            progress.note(&format!("seed {seed} failed: {}", failure.replay));
         }
+        report.lock().expect("no thread panics while it holds the lock").add(seed, &outcome, failure);
         progress.advance(1);
-        Ok(outcome)
+        Ok(())
     })?;
-    let seconds = started.elapsed().as_secs_f64();
-    let mut report = SoakReport {
-        first_seed: Some(first),
-        seeds,
-        threads,
-        seconds,
-        seeds_per_minute: seeds as f64 * 60.0 / seconds.max(1e-9),
-        ..SoakReport::default()
-    };
-    let mut trace = 0u64;
-    for (seed, outcome) in all.iter().zip(&outcomes) {
-        add(&mut report, outcome);
-        trace = units::mix64(trace ^ outcome.trace);
-        if !outcome.is_clean() && report.failures.len() < MAX_LISTED_SEEDS {
-            let (problems, replay) = (outcome.problems(), replay_command(*seed, canary));
-            report.failures.push(FailedSeed { seed: *seed, problems, replay });
-        }
-    }
-    report.trace = format!("{trace:016x}");
+    let mut report = report.into_inner().expect("all threads have ended");
+    report.seconds = started.elapsed().as_secs_f64();
+    report.seeds_per_minute = seeds as f64 * 60.0 / report.seconds.max(1e-9);
     if let Some(failure) = report.failures.first() {
         progress.note(&format!("making the case of seed {} smaller", failure.seed));
         report.minimised = Some(minimise(&SoakCase::draw(failure.seed), canary)?);
@@ -175,29 +165,22 @@ fn replay_file(path: &std::path::Path, canary: Option<Canary>) -> Result<SoakRep
     let case = SoakCase::read(path)?;
     let outcome = case.run(canary).with_context(|| path.display().to_string())?;
     let seconds = started.elapsed().as_secs_f64();
-    let trace = format!("{:016x}", outcome.trace);
-    let mut report = SoakReport { seeds: 1, threads: 1, seconds, trace, ..SoakReport::default() };
-    add(&mut report, &outcome);
+    let mut report = SoakReport { seeds: 1, threads: 1, seconds, ..SoakReport::default() };
+    let failure = (!outcome.is_clean()).then(|| FailedSeed {
+        seed: case.seed,
+        problems: outcome.problems(),
+        replay: replay_command(&format!("--case {}", path.display()), canary),
+    });
+    report.add(case.seed, &outcome, failure);
     if !outcome.is_clean() {
-        let replay = format!("pleach soak --case {}", path.display());
-        report.failures.push(FailedSeed { seed: case.seed, problems: outcome.problems(), replay });
         report.minimised = Some(minimise(&case, canary)?);
     }
     Ok(report)
 }
 
-fn add(report: &mut SoakReport, outcome: &SoakOutcome) {
-    report.operations += outcome.verdict.operations;
-    report.results_checked += outcome.verdict.checked;
-    report.results_failed += outcome.verdict.failed;
-    report.faulty_packets += outcome.faulty_packets;
-    report.failed_trees += u64::from(outcome.failed_trees);
-    report.failed_seeds += u64::from(!outcome.is_clean());
-}
-
-fn replay_command(seed: u64, canary: Option<Canary>) -> String {
+fn replay_command(what: &str, canary: Option<Canary>) -> String {
     let canary = canary.map_or_else(String::new, |canary| format!(" --canary {}", canary.name));
-    format!("pleach soak --seed {seed}{canary}")
+    format!("pleach soak {what}{canary}")
 }
 
 /// Makes a failing case smaller for as long as it fails in the same way.
@@ -205,9 +188,11 @@ fn replay_command(seed: u64, canary: Option<Canary>) -> String {
 /// # Errors
 /// If the case is not valid.
 pub fn minimise(case: &SoakCase, canary: Option<Canary>) -> Result<MinimisedCase> {
-    let kind = case.run(canary)?.kind();
+    let first = case.run(canary)?;
+    let kind = first.kind();
     // A case that lost what its faults name is not valid, and does not count as failing.
     let shrunk = shrink::shrink(case, |case| case.run(canary).is_ok_and(|outcome| outcome.kind() == kind));
     let problems = shrunk.case.run(canary)?.problems();
-    Ok(MinimisedCase { problems, trials: shrunk.trials, case: shrunk.case.to_text() })
+    let may_be_smaller = shrunk.has_run_out_of_trials();
+    Ok(MinimisedCase { problems, trials: shrunk.trials, may_be_smaller, case: shrunk.case.to_text() })
 }

@@ -1,11 +1,12 @@
 //! What a soak found.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use super::run::SoakOutcome;
 use crate::number_format::group_digits;
 
 /// The most failing seeds that are listed.
-pub(super) const MAX_LISTED_SEEDS: usize = 10;
+const MAX_LISTED_SEEDS: usize = 10;
 
 /// What a soak found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -30,11 +31,14 @@ pub struct SoakReport {
     pub faulty_packets: u64,
     /// Trees that failed, whose operations the hosts finished.
     pub failed_trees: u64,
-    /// The digest of all events of all seeds: two soaks are the same if and only if it is the same.
-    pub trace: String,
+    /// Operations that wanted a tree while none could be placed around what was down; the hosts did them.
+    pub operations_without_tree: u64,
+    /// The digest of all events of all seeds, in hexadecimal: two soaks are the same if and only if it is the same.
+    #[serde(serialize_with = "as_hexadecimal")]
+    pub trace: u64,
     /// How many seeds failed.
     pub failed_seeds: u64,
-    /// The first of them.
+    /// The first of them, by seed.
     pub failures: Vec<FailedSeed>,
     /// The first failing case, made as small as possible.
     pub minimised: Option<MinimisedCase>,
@@ -58,18 +62,41 @@ pub struct MinimisedCase {
     pub problems: Vec<String>,
     /// Cases that were tried.
     pub trials: u32,
+    /// Whether the limit of trials was reached before nothing more could be removed.
+    pub may_be_smaller: bool,
     /// The case, as `pleach soak --case` reads it.
     pub case: String,
 }
 
+fn as_hexadecimal<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{number:016x}"))
+}
+
 impl SoakReport {
+    /// Adds the outcome of a seed, in any order.
+    pub(super) fn add(&mut self, seed: u64, outcome: &SoakOutcome, failure: Option<FailedSeed>) {
+        self.operations += outcome.verdict.operations;
+        self.results_checked += outcome.verdict.checked;
+        self.results_failed += outcome.verdict.failed;
+        self.faulty_packets += outcome.faulty_packets;
+        self.failed_trees += u64::from(outcome.failed_trees);
+        self.operations_without_tree += u64::from(outcome.operations_without_tree);
+        self.trace = self.trace.wrapping_add(units::mix64(seed ^ units::mix64(outcome.trace)));
+        self.failed_seeds += u64::from(failure.is_some());
+        if let Some(failure) = failure {
+            let at = self.failures.partition_point(|earlier| earlier.seed < seed);
+            self.failures.insert(at, failure);
+            self.failures.truncate(MAX_LISTED_SEEDS);
+        }
+    }
+
     /// The report as text.
     pub(super) fn table(&self) -> String {
         let mut text = format!(
             "{} seeds in {:.1} s on {} threads: {} seeds a minute\n\
              {} operations, {} results checked bit by bit, {} failed with the same error everywhere\n\
-             {} faulty packets, {} failed trees whose operations the hosts finished\n\
-             trace {}\n",
+             {} faulty packets, {} failed trees whose operations the hosts finished, {} operations that found no tree\n\
+             trace {:016x}\n",
             group_digits(self.seeds),
             self.seconds,
             self.threads,
@@ -79,6 +106,7 @@ impl SoakReport {
             group_digits(self.results_failed),
             group_digits(self.faulty_packets),
             group_digits(self.failed_trees),
+            group_digits(self.operations_without_tree),
             self.trace,
         );
         if self.failed_seeds == 0 {
@@ -93,7 +121,8 @@ impl SoakReport {
             }
         }
         if let Some(minimised) = &self.minimised {
-            text.push_str(&format!("\nThe first of them, made smaller in {} trials:\n", minimised.trials));
+            let more = if minimised.may_be_smaller { " (more might make it smaller still)" } else { "" };
+            text.push_str(&format!("\nThe first of them, made smaller in {} trials{more}:\n", minimised.trials));
             for problem in minimised.problems.iter().take(MAX_LISTED_PROBLEMS) {
                 text.push_str(&format!("  {problem}\n"));
             }

@@ -1,7 +1,5 @@
 //! Runs a case and judges it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use anyhow::Result;
 use oracle::{Violation, WorkloadVerdict, WorkloadViolation};
 use simulator::shared_fabric::SharedFabricEnd;
@@ -10,6 +8,7 @@ use units::SimSpan;
 use super::canary::Canary;
 use super::case::SoakCase;
 use super::judge::SoakJudge;
+use super::panic_note;
 use super::setup::PreparedCase;
 
 /// How long the machines have to acknowledge what is left after the last operation.
@@ -24,10 +23,12 @@ pub struct SoakOutcome {
     pub panic: Option<String>,
     /// The digest of all events.
     pub trace: u64,
-    /// Packets that faults damaged, lost, delayed beyond a cable or duplicated.
+    /// Packets that faults damaged, lost or duplicated.
     pub faulty_packets: u64,
     /// Trees that failed.
     pub failed_trees: u32,
+    /// Operations that wanted a tree while none could be placed around what was down.
+    pub operations_without_tree: u32,
 }
 
 impl SoakOutcome {
@@ -46,9 +47,10 @@ impl SoakOutcome {
     }
 
     /// The kind of the first problem: a smaller case shows the same defect only if it has the same kind of problem.
-    pub(super) fn kind(&self) -> Option<&'static str> {
-        if self.panic.is_some() {
-            return Some("panic");
+    pub(super) fn kind(&self) -> Option<&str> {
+        if let Some(text) = &self.panic {
+            // Its place in the source, where a hook has noted it.
+            return Some(text.rsplit_once(" at ").map_or(text, |(_, place)| place));
         }
         self.verdict.violations.first().map(|violation| match violation {
             WorkloadViolation::Operation { violation, .. } => match violation {
@@ -62,7 +64,7 @@ impl SoakOutcome {
                 Violation::UnexpectedFailure { .. } => "unexpected failure",
             },
             WorkloadViolation::CausesDiffer { .. } => "causes differ",
-            WorkloadViolation::NeverStarted { .. } => "hang",
+            WorkloadViolation::Hung { .. } | WorkloadViolation::NeverStarted { .. } => "hang",
             WorkloadViolation::Leak { .. } => "leak",
         })
     }
@@ -76,15 +78,14 @@ impl SoakCase {
     pub fn run(&self, canary: Option<Canary>) -> Result<SoakOutcome> {
         let prepared = PreparedCase::new(self)?;
         // Machines have no unwinding state outside of the run, which ends here.
-        catch_unwind(AssertUnwindSafe(|| self.run_prepared(&prepared, canary))).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
+        panic_note::catch(|| self.run_prepared(&prepared, canary)).unwrap_or_else(|text| {
             Ok(SoakOutcome {
                 verdict: WorkloadVerdict::default(),
-                panic: Some(text.to_owned()),
+                panic: Some(text),
                 trace: 0,
                 faulty_packets: 0,
                 failed_trees: 0,
+                operations_without_tree: 0,
             })
         })
     }
@@ -95,7 +96,9 @@ impl SoakCase {
             canary.apply(&mut run);
         }
         let mut judge = SoakJudge::new(self, &prepared.groups);
-        if run.run(&mut judge) == SharedFabricEnd::Finished {
+        let end = run.run(&mut judge);
+        judge.record_end(end);
+        if end == SharedFabricEnd::Finished {
             judge.record_residue(&run.settle(SETTLE_TIME));
         }
         let counters = run.counters();
@@ -107,7 +110,13 @@ impl SoakCase {
             + counters.lost_by_plan
             + counters.doubled_by_plan
             + counters.lost_on_down_links;
-        let (trace, failed_trees) = (run.trace(), run.failed_trees());
-        Ok(SoakOutcome { verdict: judge.judge(), panic: None, trace, faulty_packets, failed_trees })
+        Ok(SoakOutcome {
+            verdict: judge.judge(),
+            panic: None,
+            trace: run.trace(),
+            faulty_packets,
+            failed_trees: run.failed_trees(),
+            operations_without_tree: run.operations_without_tree(),
+        })
     }
 }

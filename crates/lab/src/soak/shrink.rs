@@ -1,7 +1,8 @@
 //! Makes a failing case smaller for as long as it fails in the same way.
 //!
-//! In: a case, and a function that says whether a case still fails. Out: a case from which nothing more can be removed: no fault,
-//! group, operation or host. Greedy, from large steps to small ones; the same case always gives the same result.
+//! In: a case, and a function that says whether a case still fails. Out: a case from which no fault, group, operation or host can be
+//! removed, unless the limit of trials was reached first. Greedy, from large steps to small ones; the same case always gives the same
+//! result.
 
 use super::case::{SoakCase, SoakFabric, SoakOperation};
 
@@ -12,6 +13,13 @@ const MAX_TRIALS: u32 = 600;
 pub(super) struct ShrunkCase {
     pub(super) case: SoakCase,
     pub(super) trials: u32,
+}
+
+impl ShrunkCase {
+    /// Whether more trials might have made it smaller.
+    pub(super) fn has_run_out_of_trials(&self) -> bool {
+        self.trials >= MAX_TRIALS
+    }
 }
 
 /// Shrinks a case.
@@ -59,7 +67,7 @@ fn apply(
     }
 }
 
-/// The list without its first half, its second half, and each of its elements; never empty.
+/// The list without its first half, its second half, and each of its elements; never shorter than `least`.
 fn shorter_lists<T: Clone>(list: &[T], least: usize) -> Vec<Vec<T>> {
     let half = list.len() / 2;
     let mut shorter = Vec::new();
@@ -197,7 +205,7 @@ fn with_simpler_settings(case: &SoakCase) -> Vec<SoakCase> {
 mod tests {
     use super::*;
 
-    /// Fails if a group with hosts 1 and 3 or more does an allreduce while a fault applies.
+    /// Fails if a group with two hosts or more does an allreduce while a fault applies.
     fn fails(case: &SoakCase) -> bool {
         let is_guilty = |operation: &SoakOperation| operation.operation == "allreduce";
         !case.faults.is_empty()

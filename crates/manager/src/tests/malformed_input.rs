@@ -81,6 +81,27 @@ fn a_credential_gives_the_rights_of_its_job_and_no_others() {
     assert!(!is_rejected(&reply_to(&mut cluster, 2, |request| ToManager::CloseJob { request, ticket })));
 }
 
+/// Rule: P-105.
+#[test]
+fn no_credential_gives_a_right_to_a_job_that_was_opened_with_the_secret() {
+    let mut cluster = one_node();
+    cluster.credentials = BTreeMap::from([(1, CredentialId(8))]);
+    let ticket = cluster.open_job(0, None);
+    let group = cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap().group_key();
+    let quota = Quota { groups: 1, operations: 1, bytes: 1 };
+    let attach = |request| ToManager::AttachJob { request, ticket, name: String::new(), quota };
+    let close = |request| ToManager::CloseJob { request, ticket };
+    assert!(is_rejected(&reply_to(&mut cluster, 1, attach)));
+    assert!(is_rejected(&reply_to(&mut cluster, 1, close)));
+    cluster.restart_manager();
+    cluster.received.clear();
+    // Whose job it is, only an attachment tells.
+    assert!(is_rejected(&reply_to(&mut cluster, 1, close)));
+    assert!(matches!(&reply_to(&mut cluster, 0, attach)[..], [FromManager::JobOpened { .. }]));
+    assert!(is_rejected(&reply_to(&mut cluster, 1, attach)));
+    assert!(cluster.seat("only", group).is_some());
+}
+
 #[test]
 fn a_job_keeps_its_credential_when_the_manager_restarts() {
     let mut cluster = one_node();
@@ -99,15 +120,35 @@ fn a_job_keeps_its_credential_when_the_manager_restarts() {
 /// Job numbers are consecutive, so whoever has one can guess others.
 #[test]
 fn a_job_that_takes_anothers_number_after_a_restart_loses_it_to_what_the_nodes_report() {
-    let mut cluster = one_node();
+    take_anothers_number(false);
+}
+
+#[test]
+fn a_group_does_not_let_a_job_keep_anothers_number() {
+    take_anothers_number(true);
+}
+
+/// After a restart, job 1 claims the number of job 0 before the node with job 0's group reports, if asked with a group of its own.
+fn take_anothers_number(has_group: bool) {
+    let nodes = vec![
+        descriptor(0, "only", &[], &["host[0-2]"], LARGE_CAPACITY),
+        descriptor(1, "other", &[], &["host[3-4]"], LARGE_CAPACITY),
+    ];
+    let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), nodes);
     cluster.credentials = BTreeMap::from([(0, CredentialId(7)), (1, CredentialId(8))]);
     let ticket = cluster.open_job(0, None);
     let group = cluster.open_group(0, ticket, request(leaders(0..3), 4, 64)).unwrap().group_key();
     cluster.manager = Manager::new(ManagerSettings::default(), AuthKey([9; 16]));
-    let quota = Quota { groups: 1, operations: 1, bytes: 1 };
+    let quota = Quota { groups: 1, operations: 4, bytes: 4096 };
     let invented = JobTicket { job: ticket.job, key: AuthKey([1; 16]) };
     let attach = |ticket| move |request| ToManager::AttachJob { request, ticket, name: String::new(), quota };
     assert!(matches!(&reply_to(&mut cluster, 1, attach(invented))[..], [FromManager::JobOpened { .. }]));
+    if has_group {
+        cluster.register(1);
+        cluster.deliver_all();
+        cluster.received.clear();
+        cluster.open_group(1, invented, request(leaders(3..5), 4, 64)).unwrap();
+    }
     cluster.register(0);
     cluster.deliver_all();
     assert!(cluster.seat("only", group).is_some(), "the working tree stays");

@@ -347,7 +347,7 @@ static void compare_ranks(const char *what, const Type *type, int op, const char
     checks++;
 }
 
-enum Manner { BLOCKING, NON_BLOCKING, LARGE_COUNT, MANNERS };
+enum Manner { BLOCKING, NON_BLOCKING, LARGE_COUNT, LARGE_NON_BLOCKING, MANNERS };
 static void finish(MPI_Request *request) { MUST(MPI_Wait(request, MPI_STATUS_IGNORE)); }
 
 /* Calls one reduction in one of its forms. */
@@ -377,6 +377,17 @@ static void call(char verb, enum Manner manner, const void *send, void *receive,
         }
         return;
     }
+    if (manner == LARGE_NON_BLOCKING) {
+        switch (verb) {
+        case 'a': MUST(MPI_Iallreduce_c(send, receive, count, type, op, comm, &request)); break;
+        case 'r': MUST(MPI_Ireduce_c(send, receive, count, type, op, root, comm, &request)); break;
+        case 's': MUST(MPI_Iscan_c(send, receive, count, type, op, comm, &request)); break;
+        case 'x': MUST(MPI_Iexscan_c(send, receive, count, type, op, comm, &request)); break;
+        case 'b': MUST(MPI_Ireduce_scatter_block_c(send, receive, count, type, op, comm, &request)); break;
+        }
+        finish(&request);
+        return;
+    }
 #endif
     switch (verb) {
     case 'a': MUST(MPI_Allreduce(send, receive, count, type, op, comm)); break;
@@ -394,6 +405,18 @@ static void make_counts(int *counts, long count, int size)
         counts[rank] = (int)(size == 1 ? count : rank == 0 ? 0 : rank == size - 1 ? 2 * count : count);
 }
 
+#ifdef LARGE_COUNTS
+static MPI_Count *large_counts(const int *counts, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    MPI_Count *large = room(sizeof(MPI_Count) * (size_t)size);
+    for (int rank = 0; rank < size; rank++)
+        large[rank] = counts[rank];
+    return large;
+}
+#endif
+
 static void reduce_scatter(enum Manner manner, const void *send, void *receive, const int *counts, MPI_Datatype type, MPI_Op op,
                            MPI_Comm comm)
 {
@@ -404,13 +427,14 @@ static void reduce_scatter(enum Manner manner, const void *send, void *receive, 
         return;
     }
 #ifdef LARGE_COUNTS
-    if (manner == LARGE_COUNT) {
-        int size;
-        MPI_Comm_size(comm, &size);
-        MPI_Count *large = room(sizeof(MPI_Count) * (size_t)size);
-        for (int rank = 0; rank < size; rank++)
-            large[rank] = counts[rank];
-        MUST(MPI_Reduce_scatter_c(send, receive, large, type, op, comm));
+    if (manner == LARGE_COUNT || manner == LARGE_NON_BLOCKING) {
+        MPI_Count *large = large_counts(counts, comm);
+        if (manner == LARGE_COUNT) {
+            MUST(MPI_Reduce_scatter_c(send, receive, large, type, op, comm));
+        } else {
+            MUST(MPI_Ireduce_scatter_c(send, receive, large, type, op, comm, &request));
+            finish(&request);
+        }
         free(large);
         return;
     }
@@ -512,6 +536,11 @@ static void broadcast(enum Manner manner, void *buffer, int count, MPI_Datatype 
 #ifdef LARGE_COUNTS
     if (manner == LARGE_COUNT) {
         MUST(MPI_Bcast_c(buffer, count, type, root, comm));
+        return;
+    }
+    if (manner == LARGE_NON_BLOCKING) {
+        MUST(MPI_Ibcast_c(buffer, count, type, root, comm, &request));
+        finish(&request);
         return;
     }
 #endif
@@ -655,6 +684,16 @@ static void copy(enum Copy what, enum Manner manner, const void *send, int sent,
         }
         return;
     }
+    if (manner == LARGE_NON_BLOCKING) {
+        switch (what) {
+        case ALLGATHER: MUST(MPI_Iallgather_c(SIDES, comm, &request)); break;
+        case GATHER: MUST(MPI_Igather_c(SIDES, root, comm, &request)); break;
+        case SCATTER: MUST(MPI_Iscatter_c(SIDES, root, comm, &request)); break;
+        case ALLTOALL: MUST(MPI_Ialltoall_c(SIDES, comm, &request)); break;
+        }
+        finish(&request);
+        return;
+    }
 #endif
     switch (what) {
     case ALLGATHER: MUST(MPI_Allgather(SIDES, comm)); break;
@@ -675,16 +714,19 @@ static void allgatherv(enum Manner manner, const void *send, int sent, MPI_Datat
         return;
     }
 #ifdef LARGE_COUNTS
-    if (manner == LARGE_COUNT) {
+    if (manner == LARGE_COUNT || manner == LARGE_NON_BLOCKING) {
         int size;
         MPI_Comm_size(comm, &size);
-        MPI_Count *large = room(sizeof(MPI_Count) * (size_t)size);
+        MPI_Count *large = large_counts(counts, comm);
         MPI_Aint *far = room(sizeof(MPI_Aint) * (size_t)size);
         for (int rank = 0; rank < size; rank++)
-            large[rank] = counts[rank], far[rank] = places[rank];
-        MUST(MPI_Allgatherv_c(send, sent, sent_type, receive, large, far, received_type, comm));
-        MUST(MPI_Iallgatherv_c(send, sent, sent_type, receive, large, far, received_type, comm, &request));
-        finish(&request);
+            far[rank] = places[rank];
+        if (manner == LARGE_COUNT) {
+            MUST(MPI_Allgatherv_c(send, sent, sent_type, receive, large, far, received_type, comm));
+        } else {
+            MUST(MPI_Iallgatherv_c(send, sent, sent_type, receive, large, far, received_type, comm, &request));
+            finish(&request);
+        }
         free(large);
         free(far);
         return;
@@ -856,7 +898,7 @@ static void check_barrier(enum Manner manner, MPI_Comm comm)
             for (double began = now(); now() < began + 0.002;)
                 ;
         came = now();
-        if (manner == NON_BLOCKING) {
+        if (manner == NON_BLOCKING || manner == LARGE_NON_BLOCKING) {
             MUST(MPI_Ibarrier(comm, &request));
             finish(&request);
         } else {

@@ -55,6 +55,14 @@ impl BlockLengths {
         start..start + self.of(rank)
     }
 
+    /// The blocks of all ranks together; none if that is more than a number.
+    pub(crate) fn checked_total(&self, ranks: usize) -> Option<usize> {
+        match self {
+            Self::Equal(length) => length.checked_mul(ranks),
+            Self::Each(lengths) => lengths.iter().try_fold(0_usize, |sum, length| sum.checked_add(*length)),
+        }
+    }
+
     /// The blocks of all ranks together.
     pub(crate) fn total(&self, ranks: usize) -> usize {
         match self {

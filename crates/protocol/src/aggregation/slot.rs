@@ -57,6 +57,9 @@ pub(super) struct Slot {
     pub wanted_by: Vec<EdgeIndex>,
     /// When the reply to the last request is overdue.
     asked_until: Time,
+    /// The same for the previous operation in this slot. It has a time of its own: neighbours that ask about the present operation again
+    /// and again would otherwise keep the node from ever asking about the previous one.
+    earlier_asked_until: Time,
     /// The result was sent over the children's connections.
     delivered: bool,
     /// Children that need only the completion (P-49).
@@ -87,6 +90,7 @@ impl Slot {
             earlier: None,
             wanted_by: Vec::new(),
             asked_until: Time::ZERO,
+            earlier_asked_until: Time::ZERO,
             delivered: false,
             completion_only: Vec::new(),
             late: None,
@@ -128,7 +132,7 @@ impl Slot {
                 };
                 self.op = op;
                 self.wanted_by.clear();
-                self.asked_until = Time::ZERO;
+                self.earlier_asked_until = std::mem::replace(&mut self.asked_until, Time::ZERO);
                 self.delivered = false;
                 self.completion_only.clear();
                 self.late = None;
@@ -226,7 +230,7 @@ impl Slot {
             self.wanted_by.push(from);
         }
         self.multicast_requested = true;
-        self.may_ask(now, timeout)
+        self.may_ask(op, now, timeout)
     }
 
     /// True if a repair request for a member's multicast of this operation has arrived.
@@ -281,12 +285,13 @@ impl Slot {
         (0..children).filter(is_missing).map(ChildIndex::from_position).collect()
     }
 
-    /// True if the node may ask its neighbours about this operation: not before the last request is overdue (P-40),
-    /// otherwise every damaged reply would cause more requests.
-    pub(super) fn may_ask(&mut self, now: Time, timeout: Span) -> bool {
-        let may = now >= self.asked_until;
+    /// True if the node may ask its neighbours about this operation, the present or the previous one: not before the last request is
+    /// overdue (P-40), otherwise every damaged reply would cause more requests.
+    pub(super) fn may_ask(&mut self, op: OpId, now: Time, timeout: Span) -> bool {
+        let until = if op == self.op { &mut self.asked_until } else { &mut self.earlier_asked_until };
+        let may = now >= *until;
         if may {
-            self.asked_until = now + timeout;
+            *until = now + timeout;
         }
         may
     }

@@ -381,11 +381,7 @@ impl<M: Clone> Connection<M> {
             self.acknowledge(path, out);
         }
         let before = self.sender.timeouts();
-        #[cfg(feature = "sabotage")]
-        let is_mute = self.policy.sabotage == Some(MachineSabotage::NeverRetransmit);
-        #[cfg(not(feature = "sabotage"))]
-        let is_mute = false;
-        let timeouts = if is_mute {
+        let timeouts = if self.policy.never_retransmits() {
             self.sender.handle_timeout(&self.policy, now, &mut |_| ())?
         } else {
             self.sender.handle_timeout(&self.policy, now, &mut on_path(path, out))?

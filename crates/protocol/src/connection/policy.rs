@@ -87,6 +87,28 @@ impl Default for ConnectionPolicy {
     }
 }
 
+#[cfg(feature = "sabotage")]
+impl ConnectionPolicy {
+    pub(super) fn never_retransmits(&self) -> bool {
+        self.sabotage == Some(crate::sabotage::MachineSabotage::NeverRetransmit)
+    }
+
+    pub(crate) fn never_requests_results(&self) -> bool {
+        self.sabotage == Some(crate::sabotage::MachineSabotage::NeverRequestResult)
+    }
+}
+
+#[cfg(not(feature = "sabotage"))]
+impl ConnectionPolicy {
+    pub(super) fn never_retransmits(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn never_requests_results(&self) -> bool {
+        false
+    }
+}
+
 impl ConnectionPolicy {
     /// For two Pleach ends on a network that drops packets.
     pub fn datagram() -> Self {

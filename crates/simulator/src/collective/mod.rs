@@ -73,6 +73,15 @@ pub enum OperationFailure {
     },
 }
 
+impl fmt::Display for OperationFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Aborted(cause) => write!(f, "{cause}"),
+            Self::Unreachable { from, to } => write!(f, "{from} gets no answer from {to}"),
+        }
+    }
+}
+
 /// An observer that ignores all results, for runs without real contents.
 pub struct NoObserver;
 

@@ -39,7 +39,7 @@ impl FabricFaultInjector {
         let mut faults = Self::none();
         for (number, rule) in plan.rules.iter().enumerate() {
             let seed = plan.seed.unwrap_or(seed);
-            if matches!(rule.kind.get_ref(), FaultKind::Down | FaultKind::Kill) {
+            if !rule.kind.get_ref().is_of_packets() {
                 faults.changes.extend(compiled_rule::changes(rule, wiring)?);
             } else {
                 faults.rules.push(CompiledFaultRule::new(rule, seed, number as u64, wiring)?);

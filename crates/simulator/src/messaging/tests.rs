@@ -14,8 +14,8 @@ use super::{
     MessagingRunParameters, PacketFraming, SimulatedMessaging, TransportSetupError,
 };
 use crate::fault::{FaultKind, FaultPlan, FaultRule};
-use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
-use crate::network::{Forwarding, LinkParameters};
+use crate::link_rate::LinkRate;
+use crate::network::LinkParameters;
 
 #[derive(Default)]
 struct Notes {
@@ -36,16 +36,7 @@ impl MessagingObserver for Notes {
 }
 
 fn link() -> LinkParameters {
-    LinkParameters {
-        byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Qdr),
-        wire: SimSpan::from_nanos(10),
-        switch_delay: SimSpan::from_nanos(100),
-        adapter_delay: SimSpan::from_nanos(200),
-        forwarding: Forwarding::CutThrough,
-        virtual_lanes: 1,
-        buffer_bytes: 16 << 10,
-        adapter_lanes: 1,
-    }
+    LinkParameters::of_test(LinkRate::Qdr, 16 << 10)
 }
 
 fn parameters(orders: Vec<MessagingCommand>) -> MessagingRunParameters {

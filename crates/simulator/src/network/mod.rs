@@ -424,3 +424,21 @@ impl SimulatedNetwork {
         handler.handle_link_change(self, &change.channels);
     }
 }
+
+#[cfg(test)]
+impl LinkParameters {
+    /// Four lanes and one virtual lane, with the delays that most tests use.
+    pub(crate) fn of_test(rate: crate::link_rate::LinkRate, buffer_bytes: u32) -> Self {
+        use crate::link_rate::{ByteTime, LinkWidth};
+        Self {
+            byte_time: ByteTime::of(LinkWidth::X4, rate),
+            wire: SimSpan::from_nanos(10),
+            switch_delay: SimSpan::from_nanos(100),
+            adapter_delay: SimSpan::from_nanos(200),
+            forwarding: Forwarding::CutThrough,
+            virtual_lanes: 1,
+            buffer_bytes,
+            adapter_lanes: 1,
+        }
+    }
+}

@@ -12,8 +12,8 @@ use super::{
     QueuePairObserver, QueuePairRunParameters, SimulatedQueuePairs, StreamId, path_route,
 };
 use crate::fault::FaultPlan;
-use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
-use crate::network::{Forwarding, LinkParameters};
+use crate::link_rate::LinkRate;
+use crate::network::LinkParameters;
 
 #[derive(Default)]
 struct Notes {
@@ -62,16 +62,7 @@ fn exchange(lengths: &[u32]) -> SimulatedQueuePairs<Notes> {
 
 fn exchange_of(parameters: &QueuePairRunParameters) -> SimulatedQueuePairs<Notes> {
     let fabric = Arc::new(Fabric::xgft(&[2, 2], &[2, 2]).expect("small"));
-    let link = LinkParameters {
-        byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Sdr),
-        wire: SimSpan::from_nanos(10),
-        switch_delay: SimSpan::from_nanos(100),
-        adapter_delay: SimSpan::from_nanos(200),
-        forwarding: Forwarding::CutThrough,
-        virtual_lanes: 1,
-        buffer_bytes: 16_384,
-        adapter_lanes: 1,
-    };
+    let link = LinkParameters::of_test(LinkRate::Sdr, 16_384);
     SimulatedQueuePairs::new(fabric, link, parameters, &FaultPlan::default(), 1, Notes::default())
         .expect("it goes together")
 }

@@ -14,24 +14,15 @@ use units::{OpId, Rank, SimSpan, Span};
 use super::{HostOperation, SegmentedCollective, SegmentedParameters, SegmentedVector, VectorContents};
 use crate::collective::{CollectiveObserver, CollectiveTiming, OperationFailure, OperationPacing};
 use crate::fault::{FaultKind, FaultPlan, FaultRule};
-use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
-use crate::network::{Forwarding, LinkParameters};
+use crate::link_rate::LinkRate;
+use crate::network::LinkParameters;
 
 /// Link framing and transport header of every packet, in bytes.
 const HEADERS: f64 = 8.0 + 12.0 + 4.0 + 2.0;
 const MTU: u32 = 4096;
 
 fn link() -> LinkParameters {
-    LinkParameters {
-        byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Edr),
-        wire: SimSpan::from_nanos(10),
-        switch_delay: SimSpan::from_nanos(100),
-        adapter_delay: SimSpan::from_nanos(200),
-        forwarding: Forwarding::CutThrough,
-        virtual_lanes: 1,
-        buffer_bytes: 64 * 1024,
-        adapter_lanes: 1,
-    }
+    LinkParameters::of_test(LinkRate::Edr, 64 * 1024)
 }
 
 /// 64 hosts, eight at each leaf, full bisection.

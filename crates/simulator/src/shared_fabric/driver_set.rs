@@ -4,6 +4,7 @@
 
 use protocol::connection::Damage;
 
+use super::run_defect::RunDefect;
 use crate::arrival_check::{ArrivalCheck, check_arrival};
 use crate::collective::CollectiveDriver;
 use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork};
@@ -21,6 +22,7 @@ pub(super) enum GroupDriver {
 }
 
 struct DriverEntry {
+    group: usize,
     driver: GroupDriver,
     is_in_use: bool,
 }
@@ -30,8 +32,7 @@ pub(super) struct DriverSet {
     entries: Vec<DriverEntry>,
     /// A driver that is in use has something to report.
     pub(super) needs_attention: bool,
-    #[cfg(feature = "sabotage")]
-    pub(super) sabotage: Option<crate::sabotage::FabricSabotage>,
+    pub(super) defect: RunDefect,
 }
 
 impl DriverSet {
@@ -42,10 +43,10 @@ impl DriverSet {
         index
     }
 
-    /// Adds a driver; the number under which it sends and sets timers.
-    pub(super) fn add(&mut self, driver: GroupDriver) -> DriverIndex {
+    /// Adds a driver of a group; the number under which it sends and sets timers.
+    pub(super) fn add(&mut self, group: usize, driver: GroupDriver) -> DriverIndex {
         let index = self.next_index();
-        self.entries.push(DriverEntry { driver, is_in_use: true });
+        self.entries.push(DriverEntry { group, driver, is_in_use: true });
         index
     }
 
@@ -68,9 +69,9 @@ impl DriverSet {
         }
     }
 
-    /// What the drivers in use hold.
-    pub(super) fn residue(&self) -> FabricResidue {
-        let in_use = self.entries.iter().filter(|entry| entry.is_in_use);
+    /// What the drivers in use of a group hold.
+    pub(super) fn residue_of(&self, group: usize) -> FabricResidue {
+        let in_use = self.entries.iter().filter(|entry| entry.is_in_use && entry.group == group);
         in_use.fold(FabricResidue::default(), |sum, entry| {
             sum.plus(match &entry.driver {
                 GroupDriver::Tree(driver) => driver.residue(),
@@ -103,12 +104,7 @@ impl DriverSet {
 impl NetworkHandler for DriverSet {
     fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
         let (index, channel, bytes) = (network.driver(), arrival.channel, arrival.bytes);
-        #[cfg(feature = "sabotage")]
-        let arrival = match self.sabotage {
-            Some(sabotage) => sabotage.of_arrival(arrival),
-            None => arrival,
-        };
-        let body = match check_arrival(network, arrival) {
+        let body = match check_arrival(network, self.defect.in_arrival(arrival)) {
             None => return,
             Some(ArrivalCheck::Damaged(damage)) => return self.handle_damage(network, channel, damage),
             Some(ArrivalCheck::Intact(body)) => body,

@@ -108,3 +108,17 @@ pub trait SharedFabricObserver {
     /// A rank's operation has failed.
     fn failed(&mut self, segment: GroupSegment, rank: Rank, cause: OperationFailure);
 }
+
+/// Ignores all events: after the last operation there are none to judge.
+pub(super) struct NoFabricObserver;
+
+impl SharedFabricObserver for NoFabricObserver {
+    fn begins(&mut self, _: usize, _: usize, _: SimTime, _: FoldReference<'_>) {}
+    fn contribution(&mut self, _: GroupSegment, _: Rank) -> Payload {
+        Payload::EMPTY
+    }
+    fn started(&mut self, _: GroupSegment, _: Rank) {}
+    fn delivered(&mut self, _: GroupSegment, _: Rank, _: &Payload) {}
+    fn recomputed(&mut self, _: GroupSegment, _: Rank, _: &Payload) {}
+    fn failed(&mut self, _: GroupSegment, _: Rank, _: OperationFailure) {}
+}

@@ -4,16 +4,17 @@
 
 use std::sync::Arc;
 
-use protocol::collective::{CollectiveAlgorithm, FoldOrder, FoldTreeNode};
-use topology::{AggregationTree, Cable, ChildNode, NodeId, NodePort, TreeExclusions, TreeIndex, TreeRequest};
-use units::{AdapterLane, OpId, Rank, SimSpan, SimTime};
+use protocol::collective::{CollectiveAlgorithm, FoldOrder};
+use topology::{AggregationTree, TreeExclusions, TreeRequest};
+use units::{OpId, SimSpan, SimTime};
 
 use super::driver_set::{DriverSet, GroupDriver};
 use super::group::{FabricGroup, FoldReference, GroupMethod, GroupOperation, SharedFabricObserver};
 use super::reporters::{HostsPart, HostsReporter, PresentOperation, TreeReporter};
+use super::tree_setup::{broken_parts, contents, default_algorithm, fold_order, tree_operation};
 use crate::collective::{
-    CollectiveDriver, CollectiveMethod, CollectiveParameters, ContributionContents, LongVector, NoObserver,
-    OperationPacing, SimulatedOperation,
+    CollectiveDriver, CollectiveMethod, CollectiveObserver, CollectiveParameters, ContributionContents, LongVector,
+    NoObserver, OperationPacing, SimulatedOperation,
 };
 use crate::network::SimulatedNetwork;
 use crate::packet::DriverIndex;
@@ -32,7 +33,12 @@ pub(super) enum GroupRunState {
     AmongHosts(HostsPart),
     /// All operations are over.
     Finished,
+    /// All operations are over, and the tree does some more so that every slot is used again.
+    Flushing,
 }
+
+/// How long the leader that notices a failure of the tree takes to tell the others, over connections that are not part of it (P-59).
+const NOTICE_DELAY: SimSpan = SimSpan::from_micros(20);
 
 /// A tree of the group and its driver.
 struct GroupTree {
@@ -48,9 +54,12 @@ pub(super) struct GroupRun {
     present: PresentOperation,
     /// When the present operation counts as hung.
     hung_at: SimTime,
+    /// When every leader knows that the tree has failed at one of them.
+    leave_at: SimTime,
     tree: Option<GroupTree>,
     hosts: Option<DriverIndex>,
     failed_trees: u32,
+    operations_without_tree: u32,
 }
 
 impl GroupRun {
@@ -63,9 +72,11 @@ impl GroupRun {
             state,
             present: PresentOperation::new(index, 0, 0, 0),
             hung_at: SimTime::NEVER,
+            leave_at: SimTime::NEVER,
             tree: None,
             hosts: None,
             failed_trees: 0,
+            operations_without_tree: 0,
             group,
         }
     }
@@ -87,12 +98,20 @@ impl GroupRun {
         self.failed_trees
     }
 
+    /// Operations that wanted a tree while none could be placed around what was down.
+    pub(super) fn operations_without_tree(&self) -> u32 {
+        self.operations_without_tree
+    }
+
     /// When the group wants to be called even if nothing happens.
     pub(super) fn wake_at(&self) -> SimTime {
         match self.state {
             GroupRunState::Waiting => self.spec().not_before,
             GroupRunState::Finished => SimTime::NEVER,
-            GroupRunState::InAckBarrier | GroupRunState::InTree | GroupRunState::AmongHosts(_) => self.hung_at,
+            GroupRunState::InAckBarrier | GroupRunState::InTree | GroupRunState::Flushing => {
+                self.hung_at.min(self.leave_at)
+            }
+            GroupRunState::AmongHosts(_) => self.hung_at,
         }
     }
 
@@ -124,6 +143,7 @@ impl GroupRun {
                 GroupRunState::Waiting => self.start(network, drivers, observer),
                 GroupRunState::InAckBarrier => self.follow_ack_barrier(network, drivers, observer),
                 GroupRunState::InTree => self.follow_tree(network, drivers, observer),
+                GroupRunState::Flushing => self.follow_flush(network, drivers),
                 GroupRunState::AmongHosts(part) => self.follow_hosts(network, drivers, observer, part),
             }
             if before == (self.state, self.present.operation) {
@@ -155,11 +175,13 @@ impl GroupRun {
         }
         self.present = PresentOperation::new(self.index, self.present.operation, self.ranks(), spec.segments());
         self.hung_at = now + self.group.hang_timeout;
+        self.leave_at = SimTime::NEVER;
         match spec.method {
             GroupMethod::Tree(method) if self.has_tree(network, drivers) => {
                 self.start_in_tree(network, drivers, observer, method)
             }
             GroupMethod::Tree(_) => {
+                self.operations_without_tree += 1;
                 self.start_among_hosts(network, drivers, observer, default_algorithm(spec.operation))
             }
             GroupMethod::Hosts(algorithm) => self.start_among_hosts(network, drivers, observer, algorithm),
@@ -167,6 +189,9 @@ impl GroupRun {
     }
 
     /// Builds a tree if there is none; false if none can be placed around what is down.
+    ///
+    /// # Panics
+    /// If none can be placed although nothing is down: a defect of the placement, or of the caller's radix limit.
     fn has_tree(&mut self, network: &mut SimulatedNetwork, drivers: &mut DriverSet) -> bool {
         if self.tree.is_some() {
             return true;
@@ -176,7 +201,11 @@ impl GroupRun {
             avoid: broken_parts(network),
             ..TreeRequest::over(self.group.hosts.iter().copied())
         };
-        let Ok(tree) = topology::place_tree(network.topology(), &request) else { return false };
+        let tree = match topology::place_tree(network.topology(), &request) {
+            Ok(tree) => tree,
+            Err(_) if request.avoid != TreeExclusions::default() => return false,
+            Err(error) => panic!("no tree in a whole fabric: {error}"),
+        };
         let parameters = CollectiveParameters {
             operation: self.widest_operation(),
             pace: OperationPacing::BackToBack,
@@ -185,13 +214,9 @@ impl GroupRun {
         // The driver sets timers as soon as it exists, under the number that it will have.
         let driver = drivers.next_index();
         network.set_driver(driver);
-        #[cfg(feature = "sabotage")]
-        let parameters = match drivers.sabotage {
-            Some(sabotage) => sabotage.of_tree(parameters),
-            None => parameters,
-        };
+        let parameters = drivers.defect.in_tree(parameters);
         let machines = CollectiveDriver::new(&tree, network, parameters, self.seed);
-        drivers.add(GroupDriver::Tree(Box::new(machines)));
+        drivers.add(self.index, GroupDriver::Tree(Box::new(machines)));
         self.tree = Some(GroupTree { driver, tree });
         true
     }
@@ -238,17 +263,11 @@ impl GroupRun {
         drivers: &mut DriverSet,
         observer: &mut dyn SharedFabricObserver,
     ) {
-        let Some(GroupTree { driver: index, .. }) = self.tree else { return };
-        network.set_driver(index);
-        let driver = drivers.tree(index);
-        while driver.has_events() {
-            driver.report_events(network, &mut NoObserver);
-        }
-        if !driver.is_over() {
-            return;
-        }
-        if driver.has_failed() {
-            self.leave_tree(drivers);
+        let Some(GroupTree { driver, .. }) = self.tree else { return };
+        match tree_progress(network, drivers, driver, &mut self.leave_at, &mut NoObserver) {
+            TreeProgress::Running => return,
+            TreeProgress::Failed => drop(self.leave_tree(drivers)),
+            TreeProgress::Completed => {}
         }
         self.start(network, drivers, observer);
     }
@@ -259,22 +278,39 @@ impl GroupRun {
         drivers: &mut DriverSet,
         observer: &mut dyn SharedFabricObserver,
     ) {
-        let Some(GroupTree { driver: index, .. }) = self.tree else { return };
-        network.set_driver(index);
-        let driver = drivers.tree(index);
-        let first = driver.first_number();
+        let Some(GroupTree { driver, .. }) = self.tree else { return };
+        let first = drivers.tree(driver).first_number();
         let mut reporter = TreeReporter { present: &mut self.present, observer, first };
-        // A segment that starts in answer to an event may fail at once, without any packet or timer.
-        while driver.has_events() {
-            driver.report_events(network, &mut reporter);
+        match tree_progress(network, drivers, driver, &mut self.leave_at, &mut reporter) {
+            TreeProgress::Running => {}
+            TreeProgress::Failed => self.finish_among_hosts(network, drivers, observer),
+            TreeProgress::Completed => self.finish_operation(),
         }
-        if !driver.is_over() {
-            return;
+    }
+
+    /// After the last operation: one more round of all slots. A node that missed a result keeps what it folded until the next operation of
+    /// the slot (P-39); what is left after this is left for ever.
+    pub(super) fn begin_flush(&mut self, network: &mut SimulatedNetwork, drivers: &mut DriverSet) {
+        let Some(GroupTree { driver, .. }) = self.tree else { return };
+        network.set_driver(driver);
+        let driver = drivers.tree(driver);
+        let segments = self.group.tree.window;
+        let long_vector = (segments > 1).then_some(LongVector { segments, last_bytes: 0 });
+        driver.set_operation(SimulatedOperation::AllReduce, ContributionContents::SizeOnly { bytes: 0 }, long_vector);
+        driver.begin_operation(network, &mut NoObserver);
+        self.hung_at = network.now() + self.group.hang_timeout;
+        self.leave_at = SimTime::NEVER;
+        self.state = GroupRunState::Flushing;
+    }
+
+    fn follow_flush(&mut self, network: &mut SimulatedNetwork, drivers: &mut DriverSet) {
+        let Some(GroupTree { driver, .. }) = self.tree else { return };
+        match tree_progress(network, drivers, driver, &mut self.leave_at, &mut NoObserver) {
+            TreeProgress::Running => return,
+            TreeProgress::Failed => drop(self.leave_tree(drivers)),
+            TreeProgress::Completed => {}
         }
-        if driver.has_failed() {
-            return self.finish_among_hosts(network, drivers, observer);
-        }
-        self.finish_operation();
+        self.state = GroupRunState::Finished;
     }
 
     /// P-59: the leaders leave the tree together, and the hosts finish the operation in the order of the tree.
@@ -288,11 +324,7 @@ impl GroupRun {
         let spec = *self.spec();
         let is_folded = matches!(spec.operation, HostOperation::Reduce | HostOperation::AllReduce);
         let order = if is_folded { Some(fold_order(&tree, &self.group.hosts)) } else { None };
-        #[cfg(feature = "sabotage")]
-        let order = match drivers.sabotage {
-            Some(sabotage) => sabotage.of_order(order),
-            None => order,
-        };
+        let order = drivers.defect.in_order(order);
         let algorithm = if is_folded { CollectiveAlgorithm::OrderedTree } else { default_algorithm(spec.operation) };
         let part = HostsPart::AfterTree;
         self.hung_at = network.now() + self.group.hang_timeout;
@@ -326,15 +358,10 @@ impl GroupRun {
         (algorithm, order): (CollectiveAlgorithm, Option<Arc<FoldOrder>>),
         part: HostsPart,
     ) {
-        let parameters = self.host_parameters(algorithm, part);
-        #[cfg(feature = "sabotage")]
-        let parameters = match drivers.sabotage {
-            Some(sabotage) => sabotage.of_hosts(parameters),
-            None => parameters,
-        };
+        let parameters = drivers.defect.in_hosts(self.host_parameters(algorithm, part));
         let index = *self.hosts.get_or_insert_with(|| {
             let driver = SegmentedDriver::new(parameters.clone(), self.group.hosts.clone(), self.seed);
-            drivers.add(GroupDriver::Hosts(Box::new(driver)))
+            drivers.add(self.index, GroupDriver::Hosts(Box::new(driver)))
         });
         network.set_driver(index);
         let driver = drivers.hosts(index);
@@ -353,17 +380,9 @@ impl GroupRun {
     ) {
         let Some(index) = self.hosts else { return };
         network.set_driver(index);
-        #[cfg(feature = "sabotage")]
-        let sabotage = drivers.sabotage;
+        let defect = drivers.defect;
         let driver = drivers.hosts(index);
-        let present = &mut self.present;
-        let mut reporter = HostsReporter {
-            present,
-            observer,
-            part,
-            #[cfg(feature = "sabotage")]
-            sabotage,
-        };
+        let mut reporter = HostsReporter { present: &mut self.present, observer, part, defect };
         driver.perform_pending(network, &mut reporter);
         if !driver.is_over() {
             return;
@@ -404,63 +423,35 @@ impl GroupRun {
     }
 }
 
-/// The algorithm of hosts that cannot have a tree.
-fn default_algorithm(operation: HostOperation) -> CollectiveAlgorithm {
-    match operation {
-        HostOperation::Barrier => CollectiveAlgorithm::Dissemination { radix: 2 },
-        HostOperation::AllReduce => CollectiveAlgorithm::RecursiveDoubling,
-        HostOperation::Broadcast | HostOperation::Reduce => CollectiveAlgorithm::Tree { radix: 2 },
+/// How far a tree is with its operation.
+enum TreeProgress {
+    Running,
+    Completed,
+    Failed,
+}
+
+/// Reports what happened in a tree. The first failure determines when all leave it.
+fn tree_progress(
+    network: &mut SimulatedNetwork,
+    drivers: &mut DriverSet,
+    index: DriverIndex,
+    leave_at: &mut SimTime,
+    observer: &mut dyn CollectiveObserver,
+) -> TreeProgress {
+    network.set_driver(index);
+    let driver = drivers.tree(index);
+    // A segment that starts in answer to an event may fail at once, without any packet or timer.
+    while driver.has_events() {
+        driver.report_events(network, observer);
     }
-}
-
-fn tree_operation(operation: HostOperation, method: CollectiveMethod) -> SimulatedOperation {
-    match operation {
-        HostOperation::Barrier => SimulatedOperation::Barrier(method),
-        HostOperation::Broadcast => SimulatedOperation::Broadcast(method),
-        HostOperation::Reduce => SimulatedOperation::Reduce,
-        HostOperation::AllReduce => SimulatedOperation::AllReduce,
+    let (is_over, has_failed) = (driver.is_over(), driver.has_failed());
+    if has_failed && *leave_at == SimTime::NEVER {
+        *leave_at = network.now() + NOTICE_DELAY;
     }
-}
-
-/// The vector as trees know it: the elements of a full segment, and how many segments there are.
-fn contents(spec: &GroupOperation) -> (ContributionContents, Option<LongVector>) {
-    if spec.operation == HostOperation::Barrier {
-        return (ContributionContents::SizeOnly { bytes: 0 }, None);
+    match (is_over, has_failed) {
+        (true, false) => TreeProgress::Completed,
+        (true, true) => TreeProgress::Failed,
+        (false, true) if network.now() >= *leave_at => TreeProgress::Failed,
+        (false, _) => TreeProgress::Running,
     }
-    let (segments, kind) = (spec.segments(), spec.kind);
-    let count = spec.elements_of(0) as u16;
-    let last_bytes = spec.elements_of(segments - 1) * kind.element_size() as u32;
-    let long_vector = (segments > 1).then_some(LongVector { segments, last_bytes });
-    (ContributionContents::Real { kind, count }, long_vector)
-}
-
-/// The switches and cables that are down now, as a manager knows them.
-fn broken_parts(network: &SimulatedNetwork) -> TreeExclusions {
-    let fabric = network.topology();
-    let is_down = |end: NodePort| network.is_down(network.channel(end, AdapterLane(0)));
-    let cables: Vec<Cable> = fabric.cables().filter(|cable| is_down(cable.a) || is_down(cable.b)).collect();
-    let touches = |node: NodeId, cable: &Cable| cable.a.node == node || cable.b.node == node;
-    let switches = (fabric.hosts()..fabric.nodes()).map(NodeId);
-    let is_dead = |switch: &NodeId| {
-        let down = cables.iter().filter(|cable| touches(*switch, cable)).count();
-        down > 0 && down == fabric.cables().filter(|cable| touches(*switch, cable)).count()
-    };
-    let nodes = if cables.is_empty() { Vec::new() } else { switches.filter(is_dead).collect() };
-    TreeExclusions { nodes, cables }
-}
-
-/// The order in which a tree folds, for hosts that finish its operation.
-fn fold_order(tree: &AggregationTree, hosts: &[NodeId]) -> Arc<FoldOrder> {
-    let root: TreeIndex = tree.roots().next().expect("a tree has a root");
-    let vertex = |place| match place {
-        ChildNode::Host(host) => {
-            let rank = hosts.binary_search(&host).expect("the tree is over the group's hosts");
-            FoldTreeNode::Rank(Rank(rank as u32))
-        }
-        ChildNode::Node(node) => {
-            FoldTreeNode::Node(tree.node(node).children.iter().map(|child| child.node).collect())
-        }
-    };
-    let order = FoldOrder::from_tree(hosts.len() as u32, ChildNode::Node(root), vertex);
-    Arc::new(order.expect("a tree has every rank once"))
 }

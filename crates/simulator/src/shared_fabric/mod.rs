@@ -8,15 +8,17 @@
 //! and the next operation that wants a tree gets a new one, which avoids what is down. If hosts cannot reach each other, the operation
 //! fails at every host that lacks its result, and the next one starts over new connections.
 //!
-//! `group` has what a group does, `group_run` lets it do so, `reporters` pass its events to the observer, and `driver_set` gives each
+//! `group` has what a group does, `group_run` lets it do so, `tree_setup` translates its operations, `reporters` pass its events to the observer, and `driver_set` gives each
 //! packet and timer to the driver that sent or set it.
 
 mod driver_set;
 mod group;
 mod group_run;
 mod reporters;
+mod run_defect;
 #[cfg(test)]
 mod tests;
+mod tree_setup;
 
 use std::sync::Arc;
 
@@ -30,6 +32,7 @@ use crate::fault::{FaultPlan, FaultPlanError};
 use crate::network::{LinkParameters, SimulatedNetwork};
 use crate::residue::FabricResidue;
 use driver_set::{DriverSet, WAKE_UP};
+use group::NoFabricObserver;
 use group_run::{GroupRun, GroupRunState};
 
 /// A fabric and the groups that share it.
@@ -53,6 +56,22 @@ pub enum SharedFabricEnd {
     },
 }
 
+/// What is left when every operation of every group is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedResidue {
+    /// In the machines of each group.
+    pub groups: Vec<FabricResidue>,
+    /// In the fabric.
+    pub network: FabricResidue,
+}
+
+impl SharedResidue {
+    /// Whether nothing leaked.
+    pub fn is_empty(&self) -> bool {
+        self.groups.iter().chain([&self.network]).all(|residue| *residue == FabricResidue::default())
+    }
+}
+
 impl SharedFabric {
     /// Sets up a fabric with groups.
     ///
@@ -74,7 +93,7 @@ impl SharedFabric {
     /// Breaks all machines on purpose, to test that the oracle detects it.
     #[cfg(feature = "sabotage")]
     pub fn sabotage(&mut self, sabotage: crate::sabotage::FabricSabotage) {
-        self.drivers.sabotage = Some(sabotage);
+        self.drivers.defect.sabotage = Some(sabotage);
     }
 
     /// Runs all operations of all groups; stops if one hangs.
@@ -100,19 +119,32 @@ impl SharedFabric {
     }
 
     /// After the run: waits until nothing is in flight and everything is acknowledged, at most for `patience`, and returns what is
-    /// left in the fabric and in the machines that groups use.
-    pub fn settle(&mut self, patience: SimSpan) -> FabricResidue {
+    /// left in the fabric and in the machines of each group.
+    pub fn settle(&mut self, patience: SimSpan) -> SharedResidue {
+        self.wait_until_idle(patience);
+        let has_slots = |group: &&mut GroupRun| self.drivers.residue_of(group.index()).slots > 0;
+        let with_slots: Vec<&mut GroupRun> = self.groups.iter_mut().filter(has_slots).collect();
+        if !with_slots.is_empty() {
+            for group in with_slots {
+                group.begin_flush(&mut self.network, &mut self.drivers);
+            }
+            // A flush that hangs leaves its slots behind.
+            self.run(&mut NoFabricObserver);
+            self.wait_until_idle(patience);
+        }
+        let groups = (0..self.groups.len()).map(|group| self.drivers.residue_of(group)).collect();
+        SharedResidue { groups, network: self.network.residue() }
+    }
+
+    fn wait_until_idle(&mut self, patience: SimSpan) {
         let end = self.network.now() + patience;
         self.network.set_driver(WAKE_UP);
         self.network.set_timer(end, 0);
-        let residue = |drivers: &DriverSet, network: &SimulatedNetwork| {
-            drivers
-                .residue()
-                .plus(FabricResidue { packets: network.packets_in_flight() as u64, ..Default::default() })
-        };
+        let groups = self.groups.len();
+        let is_idle =
+            |drivers: &DriverSet| (0..groups).all(|group| drivers.residue_of(group) == FabricResidue::default());
         let is_settled = |drivers: &DriverSet, network: &SimulatedNetwork| {
-            network.now() >= end
-                || network.packets_in_flight() == 0 && residue(drivers, network) == FabricResidue::default()
+            network.now() >= end || network.packets_in_flight() == 0 && is_idle(drivers)
         };
         while !is_settled(&self.drivers, &self.network) {
             self.drivers.needs_attention = false;
@@ -122,7 +154,6 @@ impl SharedFabric {
                 group.drop_lost_connections(&mut self.drivers);
             }
         }
-        self.drivers.residue().plus(self.network.residue())
     }
 
     /// The present time.
@@ -138,6 +169,11 @@ impl SharedFabric {
     /// Trees that failed and were replaced, or left.
     pub fn failed_trees(&self) -> u32 {
         self.groups.iter().map(GroupRun::failed_trees).sum()
+    }
+
+    /// Operations that wanted a tree while none could be placed around what was down.
+    pub fn operations_without_tree(&self) -> u32 {
+        self.groups.iter().map(GroupRun::operations_without_tree).sum()
     }
 
     /// The digest of all events so far.

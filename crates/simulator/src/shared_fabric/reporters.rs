@@ -4,6 +4,7 @@ use protocol::Payload;
 use units::{OpId, Rank};
 
 use super::group::{GroupSegment, SharedFabricObserver};
+use super::run_defect::RunDefect;
 use crate::collective::{CollectiveObserver, OperationFailure};
 
 /// The operation in progress.
@@ -63,8 +64,7 @@ pub(super) struct HostsReporter<'a> {
     pub(super) present: &'a mut PresentOperation,
     pub(super) observer: &'a mut dyn SharedFabricObserver,
     pub(super) part: HostsPart,
-    #[cfg(feature = "sabotage")]
-    pub(super) sabotage: Option<crate::sabotage::FabricSabotage>,
+    pub(super) defect: RunDefect,
 }
 
 /// What hosts do of an operation.
@@ -99,10 +99,9 @@ impl CollectiveObserver for HostsReporter<'_> {
     }
 
     fn failed(&mut self, rank: Rank, op: OpId, cause: OperationFailure) {
-        #[cfg(feature = "sabotage")]
-        let cause = self.sabotage.map_or(cause, |sabotage| sabotage.of_failure(rank, cause));
         // A rank that had the result of the tree has completed the segment.
         if !*self.present.result_flag(rank, op.0) || self.part == HostsPart::Whole {
+            let cause = self.defect.in_failure(rank, cause);
             self.observer.failed(self.present.segment(op.0), rank, cause);
         }
     }

@@ -40,11 +40,8 @@ impl AggregationMember {
             parent.plane,
         );
         let connection = &mut self.edges[edge.index()];
-        #[cfg(feature = "sabotage")]
-        let is_mute = self.policy.sabotage == Some(crate::sabotage::MachineSabotage::NeverRequestResult);
-        #[cfg(not(feature = "sabotage"))]
-        let is_mute = false;
-        if !is_mute && !connection.is_unacknowledged(|carried| carried.is_same_request(&request)) {
+        let is_under_way = connection.is_unacknowledged(|carried| carried.is_same_request(&request));
+        if !is_under_way && !self.policy.never_requests_results() {
             connection.send(now, request, AckRequest::Periodic, &mut transmit(edge, out));
         }
         if let Some(deadline) = self.edges[edge.index()].deadline() {

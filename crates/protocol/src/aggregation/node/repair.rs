@@ -41,7 +41,7 @@ impl AggregationNode {
             // P-45: the operation is past, its result never passed this node, and all parents that may have it are
             // lost.
             self.send(now, edge, request.aborted(cause), out);
-        } else if slot.may_ask(now, self.policy.timeout) {
+        } else if slot.may_ask(op, now, self.policy.timeout) {
             self.ask_parents(now, seat, request, out);
         }
     }
@@ -150,7 +150,7 @@ impl AggregationNode {
             (state.config.children.len(), state.config.window, state.config.plane, state.lost_child);
         let slot = state.slot(op);
         let missing = slot.missing(op, children, window);
-        if missing.is_empty() || !slot.may_ask(now, self.policy.timeout) {
+        if missing.is_empty() || !slot.may_ask(op, now, self.policy.timeout) {
             return;
         }
         if let Some(abort) = lost_child.and_then(|cause| slot.abort(cause, Some(about))) {
@@ -175,7 +175,7 @@ impl AggregationNode {
             let Some(slot) = awaiting.min_by(|a, b| a.op().steps_from(b.op()).cmp(&0)) else {
                 continue;
             };
-            if !slot.may_ask(now, self.policy.timeout) {
+            if !slot.may_ask(slot.op(), now, self.policy.timeout) {
                 continue;
             }
             let request = slot

@@ -8,7 +8,7 @@ use super::job_history::{JobEvent, JobHistoryLog};
 use super::limits::*;
 use super::machine::Manager;
 use super::message::{FromManager, GroupKey, Quota, RequestId};
-use super::records::{GroupRecord, GroupState, JobOwner, JobRecord, RemovalStrategy};
+use super::records::{GroupRecord, GroupState, JobNumberSource, JobOwner, JobRecord, RemovalStrategy};
 use super::validate;
 use super::{AuthKey, ControlPeer, JobId, JobTicket, PeerId};
 
@@ -28,7 +28,8 @@ impl Manager {
         }
         let ticket = JobTicket { job: JobId(self.next_job), key: fresh };
         self.next_job = self.next_job.wrapping_add(1);
-        self.admit(now, from, request, ticket, name, quota);
+        let record = JobRecord::new(ticket, name, self.granted(quota));
+        self.admit(now, from, request, ticket, record);
         Ok(())
     }
 
@@ -44,24 +45,15 @@ impl Manager {
         Ok(())
     }
 
-    fn admit(
-        &mut self,
-        now: Time,
-        from: ControlPeer,
-        request: RequestId,
-        ticket: JobTicket,
-        name: &str,
-        quota: Option<Quota>,
-    ) -> &mut JobRecord {
-        let quota = self.granted(quota);
-        let mut record = JobRecord::new(ticket, name, quota);
+    fn admit(&mut self, now: Time, from: ControlPeer, request: RequestId, ticket: JobTicket, mut record: JobRecord) {
+        let quota = record.quota;
         record.peers.insert(from.id);
         record.owner = JobOwner::of(from);
         record.history.note(now, JobEvent::Admitted);
         self.count("jobs admitted");
         self.log(ManagerEvent::JobOpened { job: ticket.job, name: record.history.name.clone() });
+        self.jobs.insert(ticket.job, record);
         self.send(from.id, FromManager::JobOpened { request, ticket, quota });
-        self.jobs.entry(ticket.job).insert_entry(record).into_mut()
     }
 
     fn granted(&self, requested: Option<Quota>) -> Quota {
@@ -86,7 +78,9 @@ impl Manager {
     ) -> Result<(), ControlError> {
         if !self.jobs.contains_key(&ticket.job) {
             self.check_job_limits(from)?;
-            self.admit(now, from, request, ticket, name, Some(quota)).is_number_claimed = true;
+            let record = JobRecord::new(ticket, name, self.granted(Some(quota)));
+            let record = JobRecord { number_source: JobNumberSource::Job, ..record };
+            self.admit(now, from, request, ticket, record);
             return Ok(());
         }
         let granted = self.granted(Some(quota));

@@ -13,7 +13,7 @@ use super::message::{
     Capacity, FromManager, GroupKey, HeldSeat, NodeCommand, NodeDescriptor, NodeReport, RemovalScope, RequestId,
     SeatHeartbeat,
 };
-use super::records::{GroupRecord, GroupState, JobRecord, NodeLiveness, NodeRecord, Reservation};
+use super::records::{GroupRecord, GroupState, JobNumberSource, JobRecord, NodeLiveness, NodeRecord, Reservation};
 use super::topology_plan::find_cycle;
 use super::validate;
 use super::{AggregationNodeId, JobTicket, PeerId};
@@ -179,7 +179,7 @@ impl Manager {
                 return true;
             }
             // A node knows the cluster's secret. Whoever claimed the number before the nodes reported may have invented its ticket.
-            if !job.is_number_claimed {
+            if job.number_source == JobNumberSource::Manager {
                 return false;
             }
             self.remove_job(now, ticket.job, "a node reported another job under its number");

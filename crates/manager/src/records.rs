@@ -95,13 +95,21 @@ impl JobOwner {
     }
 }
 
+/// Who says that a job has its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum JobNumberSource {
+    /// The manager chose it, or a node that holds a seat of the job reported it.
+    Manager,
+    /// Only the job itself, after the manager restarted.
+    Job,
+}
+
 #[derive(Debug)]
 pub(super) struct JobRecord {
     pub history: JobHistoryLog,
     pub key: AuthKey,
     pub owner: JobOwner,
-    /// The job itself named its number after the manager restarted, and no node has confirmed it.
-    pub is_number_claimed: bool,
+    pub number_source: JobNumberSource,
     pub quota: Quota,
     pub peers: BTreeSet<PeerId>,
     pub groups: BTreeSet<GroupKey>,
@@ -117,7 +125,7 @@ impl JobRecord {
             history: JobHistoryLog::new(ticket.job, &truncate_name(name)),
             key: ticket.key,
             owner: JobOwner::Unknown,
-            is_number_claimed: false,
+            number_source: JobNumberSource::Manager,
             quota,
             peers: BTreeSet::new(),
             groups: BTreeSet::new(),

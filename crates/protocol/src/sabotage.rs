@@ -18,7 +18,7 @@ pub enum MachineSabotage {
     DeliverTwice,
     /// A member leaves an operation without operands, such as a barrier, as soon as it has entered it.
     CompleteEarly,
-    /// A node does not pass on that an operation failed.
+    /// A node tells nobody that an operation failed, even if it is asked.
     SwallowAborts,
     /// A node does not take note of some results, and so keeps what it folded.
     KeepSlots,

@@ -1,5 +1,6 @@
 //! A machine that panics is a finding: its message and its place in the source go into the report instead of the standard error.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
@@ -22,7 +23,12 @@ pub(super) fn install_hook() {
 
 fn text_of(info: &PanicHookInfo<'_>) -> String {
     let place = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
-    format!("{} at {place}", info.payload_as_str().unwrap_or("no message"))
+    format!("{} at {place}", message_of(info.payload()))
+}
+
+fn message_of(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 /// What `work` returns, or the text of its panic.
@@ -30,10 +36,7 @@ pub(super) fn catch<R>(work: impl FnOnce() -> R) -> Result<R, String> {
     IS_CAUGHT.set(true);
     let result = catch_unwind(AssertUnwindSafe(work));
     IS_CAUGHT.set(false);
-    result.map_err(|panic| {
-        let message = || panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        NOTE.take().unwrap_or_else(|| message().unwrap_or("no message").to_owned())
-    })
+    result.map_err(|payload| NOTE.take().unwrap_or_else(|| message_of(&*payload).to_owned()))
 }
 
 #[cfg(test)]

@@ -131,8 +131,8 @@ fn a_group_does_not_let_a_job_keep_anothers_number() {
 /// After a restart, job 1 claims the number of job 0 before the node with job 0's group reports, if asked with a group of its own.
 fn take_anothers_number(has_group: bool) {
     let nodes = vec![
-        descriptor(0, "only", &[], &["host[0-2]"], LARGE_CAPACITY),
-        descriptor(1, "other", &[], &["host[3-4]"], LARGE_CAPACITY),
+        descriptor(0, "only", &[], &["host0", "host1", "host2"], LARGE_CAPACITY),
+        descriptor(1, "other", &[], &["host3", "host4"], LARGE_CAPACITY),
     ];
     let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), nodes);
     cluster.credentials = BTreeMap::from([(0, CredentialId(7)), (1, CredentialId(8))]);

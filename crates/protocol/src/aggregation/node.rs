@@ -356,6 +356,12 @@ impl AggregationNode {
         message: AggregationMessage,
         out: &mut Outbox,
     ) -> Option<units::Psn> {
+        #[cfg(feature = "sabotage")]
+        if message.header.kind == AggregationMessageKind::Abort
+            && self.policy.sabotage == Some(MachineSabotage::SwallowAborts)
+        {
+            return None;
+        }
         let target = &mut self.edges[edge.index()];
         let is_requested = || target.connection.is_unacknowledged(|carried| carried.is_same_request(&message));
         if target.lost || message.header.kind == AggregationMessageKind::Repair && is_requested() {

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use namespaces::{Namespace, NamespaceError, NamespaceSet};
+use crate::error::NamespaceError;
+use crate::namespace::{Namespace, NamespaceSet};
+use crate::skipping::skip_test;
 
 use super::link;
 use super::link_fault::{self, Corruption, LinkFault};
@@ -125,7 +127,7 @@ impl HostsBuilder {
         match self.build() {
             Ok(hosts) => Some(hosts),
             Err(error @ NamespaceError::Missing(_)) => {
-                namespaces::skip_test(error);
+                skip_test(error);
                 None
             }
             Err(error) => panic!("{error}"),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use namespaces::NamespaceError;
 use nix::sys::socket::{setsockopt, sockopt};
-use tests::hosts::{Corruption, Direction, Hosts, HostsBuilder, Link, Process, Wiring};
+use tests::hosts::{Corruption, Direction, HostLink, Hosts, HostsBuilder, Process, Wiring};
 
 const PORT: u16 = 7000;
 
@@ -25,7 +25,7 @@ const HEAL_LIMIT: Duration = Duration::from_secs(4);
 /// A datagram takes microseconds; one that has not arrived by now is lost.
 const LOSS_LIMIT: Duration = Duration::from_millis(120);
 
-type Cut = fn(Link<'_>) -> Result<(), NamespaceError>;
+type Cut = fn(HostLink<'_>) -> Result<(), NamespaceError>;
 
 /// One bound socket for each host and link.
 struct Sockets<'hosts> {
@@ -42,7 +42,7 @@ impl<'hosts> Sockets<'hosts> {
         Self::open(hosts, |link| link.address_v6().into())
     }
 
-    fn open(hosts: &'hosts Hosts, address: fn(Link<'_>) -> IpAddr) -> Self {
+    fn open(hosts: &'hosts Hosts, address: fn(HostLink<'_>) -> IpAddr) -> Self {
         let socket = |host, link| bind(hosts, host, address(hosts.link(host, link)));
         let of_host = |host| (0..hosts.link_count()).map(|link| socket(host, link)).collect();
         Self { hosts, sockets: (0..hosts.count()).map(of_host).collect() }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use namespaces::hosts::{Corruption, Direction};
 
 use super::draw::{RoundDraw, between_millis};
-use super::plan::{ChaosAction, Expectation, LinkChange, ProcessRef, RankSet, RoundPlan};
+use super::plan::{ChaosAction, ChaosPlan, ExpectedOutcome, LinkChange, ProcessRef, RankSet};
 
 /// A kind of round.
 pub(super) struct ChaosCase {
@@ -22,7 +22,7 @@ impl ChaosCase {
     }
 
     /// The round of a seed.
-    pub(super) fn plan(&self, seed: u64) -> RoundPlan {
+    pub(super) fn plan(&self, seed: u64) -> ChaosPlan {
         let mut round = RoundDraw::new(self.name, seed);
         (self.draw)(&mut round);
         round.finish()
@@ -77,7 +77,7 @@ pub(super) const CASES: [ChaosCase; 29] = [
     case("rank-zero-killed", "kill -9 of rank 0, which coordinates the job", |round| {
         let at = round.moment();
         round.act(at, ChaosAction::Kill(ProcessRef::Rank(0)));
-        round.expectation = Expectation::RanksLost(RankSet::from([0]));
+        round.expectation = ExpectedOutcome::RanksLost(RankSet::from([0]));
     }),
     case("two-ranks-killed", "kill -9 of two ranks at once: all others name the same ranks", |round| {
         round.at_least_ranks(4);
@@ -88,7 +88,7 @@ pub(super) const CASES: [ChaosCase; 29] = [
         let host = round.host();
         let (at, lost) = (round.moment(), round.shape.ranks_of(&[host]));
         lost.iter().for_each(|rank| round.act(at, ChaosAction::Kill(ProcessRef::Rank(*rank))));
-        round.expectation = Expectation::RanksLost(lost);
+        round.expectation = ExpectedOutcome::RanksLost(lost);
     }),
     case("rank-stopped", "SIGSTOP of a rank for some seconds: it is slow, not lost", |round| {
         let rank = ProcessRef::Rank(round.below(u64::from(round.shape.ranks())) as u32);
@@ -108,7 +108,7 @@ pub(super) const CASES: [ChaosCase; 29] = [
         round.at_least_hosts(3, 1);
         let (host, direction) = (round.host(), round.one_direction());
         cut(round, host, direction);
-        round.expectation = Expectation::OneWay { suspects: round.shape.ranks_of(&[host]) };
+        round.expectation = ExpectedOutcome::OneWay { suspects: round.shape.ranks_of(&[host]) };
     }),
     case("short-partition", "a host loses all links for less than the failure detector waits", |round| {
         let host = round.host();
@@ -180,12 +180,12 @@ pub(super) const CASES: [ChaosCase; 29] = [
     case("shm-full", "/dev/shm of a host is full: all ranks are told, at once", |round| {
         round.at_least_hosts(2, 2);
         round.shape.small_shm = Some((round.host(), 64 << 10));
-        round.expectation = Expectation::CannotJoin { because: "/dev/shm is full" };
+        round.expectation = ExpectedOutcome::CannotJoin { because: "/dev/shm is full" };
     }),
     case("few-descriptors", "a rank may open few files: the job completes, or all ranks are told", |round| {
         let rank = round.below(u64::from(round.shape.ranks())) as u32;
         round.shape.few_descriptors = Some((rank, 6 + round.below(26)));
-        round.expectation = Expectation::CompletesOrCannotJoin;
+        round.expectation = ExpectedOutcome::CompletesOrCannotJoin;
     }),
     case("mixed", "several of these at once", mixed),
 ];
@@ -205,7 +205,7 @@ fn kill_ranks(round: &mut RoundDraw, count: usize) {
         lost.insert(round.below(u64::from(round.shape.ranks())) as u32);
     }
     lost.iter().for_each(|rank| round.act(at, ChaosAction::Kill(ProcessRef::Rank(*rank))));
-    round.expectation = Expectation::RanksLost(lost);
+    round.expectation = ExpectedOutcome::RanksLost(lost);
 }
 
 /// Cuts a host off on all links; the moment of the cut.
@@ -222,7 +222,7 @@ fn divide(round: &mut RoundDraw, hosts: &[u32]) {
     for host in hosts {
         round.every_link(*host, at, &LinkChange::MoveToOtherSwitch);
     }
-    round.expectation = Expectation::Divided { smaller: round.shape.ranks_of(hosts) };
+    round.expectation = ExpectedOutcome::Divided { smaller: round.shape.ranks_of(hosts) };
 }
 
 fn corruption(round: &mut RoundDraw) -> Corruption {
@@ -324,7 +324,7 @@ mod tests {
                     _ => {}
                 }
             }
-            if let Expectation::Divided { smaller } | Expectation::RanksLost(smaller) = &plan.expectation {
+            if let ExpectedOutcome::Divided { smaller } | ExpectedOutcome::RanksLost(smaller) = &plan.expectation {
                 assert!(!smaller.is_empty() && smaller.len() < plan.shape.ranks() as usize, "{text}");
             }
         }

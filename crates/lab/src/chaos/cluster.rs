@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use control::{CREDENTIAL_VARIABLE, ClusterSecret, DEFAULT_CREDENTIAL_LIFETIME, JobCredential, ManagerClient};
 use namespaces::NamespaceError;
-use namespaces::hosts::{Direction, Hosts, HostsBuilder, Link, Wiring};
+use namespaces::hosts::{Direction, HostLink, Hosts, HostsBuilder, Wiring};
 use nix::sys::signal::Signal;
 
-use super::plan::{ChaosAction, ClusterShape, LinkChange, ProcessRef, RoundPlan};
+use super::plan::{ChaosAction, ChaosPlan, ClusterShape, LinkChange, ProcessRef};
 use super::rank::AfterLoss;
 use crate::local_fabric::child_process::{ChildProcess, OutputLine, StderrMode, launch_rank_command};
 use crate::local_fabric::{describe_exit_status, own_executable, random_hex, without_settings};
@@ -53,7 +53,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Network namespaces cannot be created, or a process does not start.
-    pub(super) fn start(plan: &RoundPlan, stop_file: &Path) -> Result<(Self, Receiver<OutputLine>)> {
+    pub(super) fn start(plan: &ChaosPlan, stop_file: &Path) -> Result<(Self, Receiver<OutputLine>)> {
         let shape = plan.shape.clone();
         let mut builder = HostsBuilder::new(shape.all_hosts(), shape.links as usize);
         builder = builder.wiring(Wiring::Switched).mtu(shape.mtu_bytes);
@@ -117,7 +117,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn rank_command(&self, plan: &RoundPlan, rank: u32, stop_file: &Path) -> Result<Command> {
+    fn rank_command(&self, plan: &ChaosPlan, rank: u32, stop_file: &Path) -> Result<Command> {
         let (starter, shape) = (&self.starter, &plan.shape);
         let host = shape.host_of(rank);
         let mut command = starter.command(&self.hosts, host as usize);
@@ -147,7 +147,7 @@ impl Cluster {
         Ok(command)
     }
 
-    fn link(&self, host: usize, link: u32) -> Link<'_> {
+    fn link(&self, host: usize, link: u32) -> HostLink<'_> {
         self.hosts.link(host, link as usize)
     }
 
@@ -267,7 +267,7 @@ impl ProcessStarter {
     }
 }
 
-fn change_link(link: Link<'_>, change: &LinkChange) -> Result<(), NamespaceError> {
+fn change_link(link: HostLink<'_>, change: &LinkChange) -> Result<(), NamespaceError> {
     match change {
         LinkChange::Down => link.down(),
         LinkChange::Up => link.up(),

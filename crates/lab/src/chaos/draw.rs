@@ -5,7 +5,7 @@ use std::time::Duration;
 use faults::RandomStream;
 use namespaces::hosts::Direction;
 
-use super::plan::{ChaosAction, ClusterShape, Expectation, LinkChange, RoundPlan, TimedAction};
+use super::plan::{ChaosAction, ChaosPlan, ClusterShape, ExpectedOutcome, LinkChange, TimedAction};
 use super::rank::AfterLoss;
 
 /// The workload runs alone for at least so long.
@@ -20,7 +20,7 @@ const MAX_RANKS: u32 = 6;
 /// A round that is being drawn.
 pub(super) struct RoundDraw {
     pub shape: ClusterShape,
-    pub expectation: Expectation,
+    pub expectation: ExpectedOutcome,
     pub settle: Duration,
     case: &'static str,
     seed: u64,
@@ -46,7 +46,7 @@ impl RoundDraw {
         };
         let mut round = Self {
             shape,
-            expectation: Expectation::Completes,
+            expectation: ExpectedOutcome::Completes,
             settle: SETTLE,
             case,
             seed,
@@ -70,12 +70,12 @@ impl RoundDraw {
     }
 
     /// The plan, with its actions in order.
-    pub(super) fn finish(mut self) -> RoundPlan {
+    pub(super) fn finish(mut self) -> ChaosPlan {
         if self.shape.nodes == 0 && self.shape.algorithm == Some("aggregation") {
             self.shape.algorithm = None;
         }
         self.actions.sort_by_key(|timed| timed.at);
-        RoundPlan {
+        ChaosPlan {
             case: self.case,
             seed: self.seed,
             shape: self.shape,

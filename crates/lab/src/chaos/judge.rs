@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::{Expectation, RankSet, RoundPlan};
+use super::plan::{ChaosPlan, ExpectedOutcome, RankSet};
 use super::rank::AfterLoss;
 use super::rank_report::{ChaosRankReport, ReportedError};
 use super::workload::{OperationName, digest};
@@ -47,7 +47,7 @@ pub(super) struct RoundVerdict {
 }
 
 struct RoundJudge<'a> {
-    plan: &'a RoundPlan,
+    plan: &'a ChaosPlan,
     logs: &'a [RankLog],
     verdict: RoundVerdict,
     /// The ranks of each communicator, by generation.
@@ -55,7 +55,7 @@ struct RoundJudge<'a> {
 }
 
 /// Judges a round.
-pub(super) fn judge(plan: &RoundPlan, logs: &[RankLog]) -> RoundVerdict {
+pub(super) fn judge(plan: &ChaosPlan, logs: &[RankLog]) -> RoundVerdict {
     let members = vec![(0..plan.shape.ranks()).collect()];
     let mut judge = RoundJudge { plan, logs, verdict: RoundVerdict::default(), members };
     judge.check_ends();
@@ -182,15 +182,15 @@ impl RoundJudge<'_> {
 
     fn check_outcome(&mut self) {
         match &self.plan.expectation {
-            Expectation::Completes => self.check_completion(),
-            Expectation::RanksLost(lost) => self.check_survivors(lost),
-            Expectation::Divided { smaller } => {
+            ExpectedOutcome::Completes => self.check_completion(),
+            ExpectedOutcome::RanksLost(lost) => self.check_survivors(lost),
+            ExpectedOutcome::Divided { smaller } => {
                 self.check_survivors(smaller);
                 self.check_cut_off(smaller);
             }
-            Expectation::OneWay { suspects } => self.check_one_way(suspects),
-            Expectation::CannotJoin { because } => self.check_join_failures(because),
-            Expectation::CompletesOrCannotJoin => {
+            ExpectedOutcome::OneWay { suspects } => self.check_one_way(suspects),
+            ExpectedOutcome::CannotJoin { because } => self.check_join_failures(because),
+            ExpectedOutcome::CompletesOrCannotJoin => {
                 let is_failure = |report: &ChaosRankReport| matches!(report, ChaosRankReport::JoinFailed { .. });
                 if self.logs.iter().any(|log| log.reports.iter().any(is_failure)) {
                     self.check_join_failures("");

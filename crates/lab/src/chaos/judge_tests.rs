@@ -7,7 +7,7 @@ use super::*;
 
 const RANKS: u32 = 4;
 
-fn plan(expectation: Expectation, after_loss: AfterLoss) -> RoundPlan {
+fn plan(expectation: ExpectedOutcome, after_loss: AfterLoss) -> ChaosPlan {
     let shape = ClusterShape {
         hosts: 2,
         ranks_per_host: 2,
@@ -19,7 +19,7 @@ fn plan(expectation: Expectation, after_loss: AfterLoss) -> RoundPlan {
         few_descriptors: None,
     };
     let (case, seed, actions, settle) = ("judged", 3, Vec::new(), Duration::ZERO);
-    RoundPlan { case, seed, shape, actions, expectation, after_loss, settle }
+    ChaosPlan { case, seed, shape, actions, expectation, after_loss, settle }
 }
 
 /// The right results of a rank, up to the first stop poll.
@@ -60,7 +60,7 @@ fn killed() -> RankLog {
 }
 
 #[track_caller]
-fn assert_violation(plan: &RoundPlan, logs: &[RankLog], words: &str) {
+fn assert_violation(plan: &ChaosPlan, logs: &[RankLog], words: &str) {
     let violations = judge(plan, logs).violations;
     assert!(violations.iter().any(|violation| violation.contains(words)), "no {words:?} in {violations:?}");
 }
@@ -68,7 +68,7 @@ fn assert_violation(plan: &RoundPlan, logs: &[RankLog], words: &str) {
 #[test]
 fn right_results_are_counted() {
     let logs: Vec<RankLog> = (0..RANKS).map(finished).collect();
-    let verdict = judge(&plan(Expectation::Completes, AfterLoss::End), &logs);
+    let verdict = judge(&plan(ExpectedOutcome::Completes, AfterLoss::End), &logs);
     assert_eq!(verdict.violations, [""; 0]);
     assert_eq!((verdict.results, verdict.errors, verdict.aggregated, verdict.longest_micros), (32, 0, 4, 10));
 }
@@ -80,7 +80,7 @@ fn a_wrong_bit_is_found_in_every_operation() {
         if let ChaosRankReport::Result { digest, .. } = &mut logs[2].reports[wrong] {
             *digest ^= 1;
         }
-        assert_violation(&plan(Expectation::Completes, AfterLoss::End), &logs, "WRONG RESULT at rank 2");
+        assert_violation(&plan(ExpectedOutcome::Completes, AfterLoss::End), &logs, "WRONG RESULT at rank 2");
     }
 }
 
@@ -90,12 +90,12 @@ fn a_rank_that_is_told_something_else_is_found() {
     if let ChaosRankReport::Result { is_end, .. } = &mut logs[1].reports[7] {
         *is_end = Some(false);
     }
-    assert_violation(&plan(Expectation::Completes, AfterLoss::End), &logs, "stop poll 7");
+    assert_violation(&plan(ExpectedOutcome::Completes, AfterLoss::End), &logs, "stop poll 7");
 }
 
 #[test]
 fn errors_hangs_and_deaths_are_found_where_nothing_is_lost() {
-    let plan = plan(Expectation::Completes, AfterLoss::End);
+    let plan = plan(ExpectedOutcome::Completes, AfterLoss::End);
     let with = |log: RankLog| vec![finished(0), log, finished(2), finished(3)];
     assert_violation(&plan, &with(failed(lost(&[3]))), "although nothing was lost");
     assert_violation(
@@ -116,7 +116,7 @@ fn errors_hangs_and_deaths_are_found_where_nothing_is_lost() {
 
 #[test]
 fn survivors_must_name_the_same_lost_ranks() {
-    let plan = plan(Expectation::RanksLost(RankSet::from([1, 3])), AfterLoss::End);
+    let plan = plan(ExpectedOutcome::RanksLost(RankSet::from([1, 3])), AfterLoss::End);
     let logs = |first: ReportedError, second: ReportedError| vec![failed(first), killed(), failed(second), killed()];
     assert_eq!(judge(&plan, &logs(lost(&[1, 3]), lost(&[1, 3]))).violations, [""; 0]);
     assert_violation(&plan, &logs(lost(&[1]), lost(&[3])), "ranks disagree");
@@ -129,7 +129,7 @@ fn survivors_must_name_the_same_lost_ranks() {
 
 #[test]
 fn those_that_are_left_must_go_on() {
-    let plan = plan(Expectation::RanksLost(RankSet::from([1])), AfterLoss::Shrink);
+    let plan = plan(ExpectedOutcome::RanksLost(RankSet::from([1])), AfterLoss::Shrink);
     let survivor = |rank: u32, members: &[u32]| {
         let mut log = failed(lost(&[1]));
         log.reports.push(ChaosRankReport::Shrunk { generation: 1, members: members.to_vec(), millis: 1 });
@@ -150,7 +150,7 @@ fn those_that_are_left_must_go_on() {
 
 #[test]
 fn the_smaller_side_must_be_told() {
-    let plan = plan(Expectation::Divided { smaller: RankSet::from([3]) }, AfterLoss::End);
+    let plan = plan(ExpectedOutcome::Divided { smaller: RankSet::from([3]) }, AfterLoss::End);
     let logs = |last: RankLog| vec![failed(lost(&[3])), failed(lost(&[3])), failed(lost(&[3])), last];
     assert_eq!(judge(&plan, &logs(failed(cut_off(&[0, 1, 2])))).violations, [""; 0]);
     assert_violation(&plan, &logs(failed(lost(&[0, 1, 2]))), "is cut off from ranks [0, 1, 2], but is told");
@@ -159,7 +159,7 @@ fn the_smaller_side_must_be_told() {
 
 #[test]
 fn a_one_way_cut_needs_one_error() {
-    let plan = plan(Expectation::OneWay { suspects: RankSet::from([3]) }, AfterLoss::End);
+    let plan = plan(ExpectedOutcome::OneWay { suspects: RankSet::from([3]) }, AfterLoss::End);
     let logs = |errors: [ReportedError; 4]| errors.map(failed).to_vec();
     let unreachable = |from, to| ReportedError::Unreachable { from, to };
     let named = || lost(&[3]);
@@ -172,7 +172,7 @@ fn a_one_way_cut_needs_one_error() {
 
 #[test]
 fn a_local_cause_is_told_to_all_and_at_once() {
-    let plan = plan(Expectation::CannotJoin { because: "/dev/shm is full" }, AfterLoss::End);
+    let plan = plan(ExpectedOutcome::CannotJoin { because: "/dev/shm is full" }, AfterLoss::End);
     let told = |millis, why: &str| {
         let reports = vec![ChaosRankReport::JoinFailed { millis, why: why.to_owned() }];
         RankLog { reports, malformed_lines: Vec::new(), end: RankEnd::Exited }

@@ -26,8 +26,8 @@ use clap::{Args, ValueEnum};
 
 use crate::CommandOutcome;
 use crate::local_fabric::signals::{SignalQueue, TERMINATION};
-use crate::report::{format_table, with_header};
 use crate::report::write_report;
+use crate::report::{format_table, with_header};
 use case::{CASES, ChaosCase};
 pub use report::{CaseSummary, ChaosReport, FailedRound};
 use report::{progress_line, replay_command};

@@ -13,13 +13,13 @@ pub(super) type RankSet = BTreeSet<u32>;
 
 /// One round.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct RoundPlan {
+pub(super) struct ChaosPlan {
     pub case: &'static str,
     pub seed: u64,
     pub shape: ClusterShape,
     /// By rising time since all ranks have joined.
     pub actions: Vec<TimedAction>,
-    pub expectation: Expectation,
+    pub expectation: ExpectedOutcome,
     pub after_loss: AfterLoss,
     /// From the last action to the end of the workload.
     pub settle: Duration,
@@ -132,7 +132,7 @@ pub(super) enum LinkChange {
 
 /// What the ranks must get.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Expectation {
+pub(super) enum ExpectedOutcome {
     /// Every operation completes at every rank.
     Completes,
     /// These ranks are killed: all others name them, and only them.
@@ -169,7 +169,7 @@ impl fmt::Display for ChaosAction {
     }
 }
 
-impl fmt::Display for RoundPlan {
+impl fmt::Display for ChaosPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ClusterShape { hosts, ranks_per_host, nodes, links, mtu_bytes, .. } = self.shape;
         let algorithm = self.shape.algorithm.unwrap_or("any algorithm");

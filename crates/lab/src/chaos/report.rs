@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::judge::RoundVerdict;
-use super::plan::RoundPlan;
+use super::plan::ChaosPlan;
 use crate::number_format::group_digits;
 use crate::report::{format_table, with_header};
 
@@ -68,12 +68,12 @@ pub struct FailedRound {
 }
 
 /// The command that runs a round again.
-pub(super) fn replay_command(plan: &RoundPlan) -> String {
+pub(super) fn replay_command(plan: &ChaosPlan) -> String {
     format!("pleach chaos --case {} --seed {}", plan.case, plan.seed)
 }
 
 /// The line about a round that is over.
-pub(super) fn progress_line(plan: &RoundPlan, verdict: &RoundVerdict, took: Duration) -> String {
+pub(super) fn progress_line(plan: &ChaosPlan, verdict: &RoundVerdict, took: Duration) -> String {
     let outcome = if verdict.violations.is_empty() { "ok" } else { "FAILED" };
     format!(
         "chaos: {} seed {}: {outcome}, {} results, {} errors agreed, longest operation {:.2} s, round {:.1} s",
@@ -88,7 +88,7 @@ pub(super) fn progress_line(plan: &RoundPlan, verdict: &RoundVerdict, took: Dura
 
 impl ChaosReport {
     /// Adds a round.
-    pub(super) fn add(&mut self, plan: &RoundPlan, verdict: RoundVerdict, took: Duration) {
+    pub(super) fn add(&mut self, plan: &ChaosPlan, verdict: RoundVerdict, took: Duration) {
         let has_failed = !verdict.violations.is_empty();
         self.rounds += 1;
         self.failed_rounds += u64::from(has_failed);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::cluster::Cluster;
 use super::judge::{RankEnd, RankLog, RoundVerdict, judge};
-use super::plan::{ChaosAction, ProcessRef, RoundPlan, TimedAction};
+use super::plan::{ChaosAction, ChaosPlan, ProcessRef, TimedAction};
 use super::rank_report::ChaosRankReport;
 use crate::local_fabric::child_process::OutputLine;
 use crate::local_fabric::describe_exit_status;
@@ -25,7 +25,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A round while it runs.
 struct RunningRound<'a> {
-    plan: &'a RoundPlan,
+    plan: &'a ChaosPlan,
     lines: Receiver<OutputLine>,
     signals: &'a SignalQueue,
     logs: Vec<RankLog>,
@@ -38,7 +38,7 @@ struct RunningRound<'a> {
 ///
 /// # Errors
 /// The cluster cannot be started or changed, or the user interrupts.
-pub(super) fn run(plan: &RoundPlan, signals: &SignalQueue) -> Result<RoundVerdict> {
+pub(super) fn run(plan: &ChaosPlan, signals: &SignalQueue) -> Result<RoundVerdict> {
     let stop_file = StopFile::new(plan);
     let (cluster, lines) = Cluster::start(plan, &stop_file.path)?;
     let ranks = plan.shape.ranks() as usize;
@@ -140,7 +140,7 @@ struct StopFile {
 }
 
 impl StopFile {
-    fn new(plan: &RoundPlan) -> Self {
+    fn new(plan: &ChaosPlan) -> Self {
         let name = format!("pleach-chaos-{}-{}-{}", std::process::id(), plan.case, plan.seed);
         let stop_file = Self { path: std::env::temp_dir().join(name) };
         // Another process of that number may have left one.

@@ -13,7 +13,7 @@ use crate::skipping::skip_test;
 
 use super::link;
 use super::link_fault::{self, Corruption, LinkFault};
-use super::{Hosts, Link};
+use super::{HostLink, Hosts};
 
 /// Jumbo frames, the usual setting of clusters.
 const DEFAULT_MTU: u32 = 9000;
@@ -175,7 +175,7 @@ impl HostsBuilder {
     fn host_lines(&self, hosts: &Hosts, host: usize) -> String {
         let mut lines = "link set dev lo up\n".to_owned();
         for link in 0..self.links {
-            lines += &Link::new(hosts, host, link).address_lines("add");
+            lines += &HostLink::new(hosts, host, link).address_lines("add");
             append_line(&mut lines, format_args!("link set dev link{link} up"));
         }
         lines

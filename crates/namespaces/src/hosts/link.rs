@@ -1,14 +1,14 @@
 //! A host's end of a link, and every way to cut it.
 //!
 //! What the kernel reports to a host about a cut of its own link, measured on Linux 6.18; the tests in `tests/hosts.rs` check
-//! most of it. The kernel reports nothing to the other hosts; only with direct wiring [`Link::down`] unplugs the other host.
+//! most of it. The kernel reports nothing to the other hosts; only with direct wiring [`HostLink::down`] unplugs the other host.
 //!
 //! | cut | its next send | netlink | a socket with `IP_RECVERR` |
 //! |---|---|---|---|
-//! | [`Link::down`] | `ENETUNREACH` | at once | |
-//! | [`Link::remove_address`] | `ENETUNREACH` | at once | |
-//! | [`Link::unplug`] | succeeds | at once: no carrier | `EHOSTUNREACH` after 3 s |
-//! | [`Link::drop_silently`] | succeeds | | `EHOSTUNREACH` after about 30 s |
+//! | [`HostLink::down`] | `ENETUNREACH` | at once | |
+//! | [`HostLink::remove_address`] | `ENETUNREACH` | at once | |
+//! | [`HostLink::unplug`] | succeeds | at once: no carrier | `EHOSTUNREACH` after 3 s |
+//! | [`HostLink::drop_silently`] | succeeds | | `EHOSTUNREACH` after about 30 s |
 //!
 //! "At once" is below a millisecond, but the kernel reports carrier changes at most once a second: the second of two changes
 //! may be reported that much later.
@@ -44,7 +44,7 @@ pub enum Direction {
 ///
 /// Every cut and every heal may be repeated, except that an address can be removed only once.
 #[derive(Debug, Clone, Copy)]
-pub struct Link<'hosts> {
+pub struct HostLink<'hosts> {
     hosts: &'hosts Hosts,
     host: usize,
     link: usize,
@@ -62,7 +62,7 @@ pub(super) fn port(host: usize, link: usize) -> String {
     format!("port{host}_{link}")
 }
 
-impl<'hosts> Link<'hosts> {
+impl<'hosts> HostLink<'hosts> {
     pub(super) fn new(hosts: &'hosts Hosts, host: usize, link: usize) -> Self {
         Self { hosts, host, link }
     }

@@ -107,9 +107,9 @@ pub(super) fn clear_script(device: &str) -> String {
 /// Commands of `tc` that give a device a slow queue beside its own: other packets overtake those in it.
 pub(super) fn slow_queue_lines(device: &str) -> String {
     format!(
-        "qdisc replace dev {device} root handle 1: htb default 1\n\
-         class replace dev {device} parent 1: classid 1:1 htb rate 40gbit quantum 60000\n\
-         class replace dev {device} parent 1: classid {SLOW_CLASS} htb rate {SLOW_RATE} quantum 60000\n"
+        "qdisc replace dev {device} root noqueue\nqdisc replace dev {device} root handle 1: htb default 1\n\
+         class add dev {device} parent 1: classid 1:1 htb rate 40gbit quantum 60000\n\
+         class add dev {device} parent 1: classid {SLOW_CLASS} htb rate {SLOW_RATE} quantum 60000\n"
     )
 }
 

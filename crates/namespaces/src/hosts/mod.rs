@@ -30,7 +30,7 @@ use crate::error::NamespaceError;
 use crate::namespace::Namespace;
 
 pub use builder::{HostsBuilder, Wiring};
-pub use link::{Direction, Link};
+pub use link::{Direction, HostLink};
 pub use link_fault::Corruption;
 pub use process::Process;
 
@@ -76,10 +76,10 @@ impl Hosts {
     }
 
     /// A host's end of a link, both counted from zero.
-    pub fn link(&self, host: usize, link: usize) -> Link<'_> {
+    pub fn link(&self, host: usize, link: usize) -> HostLink<'_> {
         assert!(host < self.count(), "host {host} of {}", self.count());
         assert!(link < self.link_count, "link {link} of {}", self.link_count);
-        Link::new(self, host, link)
+        HostLink::new(self, host, link)
     }
 
     /// The names of all namespaces of these hosts, as `ip netns` lists them.
@@ -117,7 +117,7 @@ impl<'hosts> Host<'hosts> {
     }
 
     /// This host's end of a link, counted from zero.
-    pub fn link(self, link: usize) -> Link<'hosts> {
+    pub fn link(self, link: usize) -> HostLink<'hosts> {
         self.hosts.link(self.index, link)
     }
 }

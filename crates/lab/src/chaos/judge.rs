@@ -374,5 +374,4 @@ impl RoundJudge<'_> {
 const LOCAL_CAUSE_MILLIS: u64 = 20_000;
 
 #[cfg(test)]
-#[path = "judge_tests.rs"]
 mod tests;

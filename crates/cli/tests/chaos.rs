@@ -92,7 +92,7 @@ fn wrong_arguments_are_rejected() {
         (&["--minutes", "0"], "not a positive number"),
         (&["--minutes", "NaN"], "not a positive number"),
         (&["--minutes", "soon"], "not a number"),
-        (&["--seed", "-1"], "--seed"),
+        (&["--seed", "-1"], "unexpected argument"),
         (&["--format", "html"], "possible values: table, json"),
     ] {
         let output = chaos(arguments);

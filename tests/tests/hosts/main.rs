@@ -299,6 +299,52 @@ mod between_hosts {
     }
 
     #[test]
+    fn a_duplicating_link_delivers_some_datagrams_twice() {
+        for wiring in [Wiring::Direct, Wiring::Switched] {
+            let Some(hosts) = HostsBuilder::new(2, 2).wiring(wiring).build_or_skip() else { return };
+            let sockets = Sockets::v4(&hosts);
+            sockets.assert_all_open();
+            hosts.link(1, 1).duplicate(Direction::In, 4).unwrap();
+            let mut arrived = sockets.send_many(400, 100);
+            assert!((450..=600).contains(&arrived.len()), "{} of 400 arrived, about 530 should", arrived.len());
+            arrived.sort();
+            arrived.dedup();
+            assert_eq!(arrived.len(), 400, "none is lost");
+            hosts.link(1, 1).clear_faults().unwrap();
+            assert_eq!(sockets.send_many(100, 100).len(), 100);
+        }
+    }
+
+    #[test]
+    fn a_reordering_link_loses_nothing() {
+        for wiring in [Wiring::Direct, Wiring::Switched] {
+            let Some(hosts) = HostsBuilder::new(2, 2).wiring(wiring).build_or_skip() else { return };
+            let sockets = Sockets::v4(&hosts);
+            sockets.assert_all_open();
+            // The second time replaces the first.
+            hosts.link(1, 1).reorder(Direction::In, 2).unwrap();
+            hosts.link(1, 1).reorder(Direction::In, 4).unwrap();
+            let mut arrived = sockets.send_many(400, 6000);
+            assert!(!arrived.is_sorted(), "no datagram overtook another");
+            arrived.sort();
+            assert_eq!(arrived, (0..400).map(|number| numbered(number, 6000)).collect::<Vec<_>>());
+            hosts.link(1, 1).clear_faults().unwrap();
+            assert!(sockets.send_many(100, 6000).is_sorted());
+        }
+    }
+
+    #[test]
+    fn cables_on_another_switch_reach_only_each_other() {
+        let Some(hosts) = HostsBuilder::new(3, 1).build_or_skip() else { return };
+        let sockets = Sockets::v4(&hosts);
+        sockets.assert_all_open();
+        (1..3).for_each(|host| hosts.link(host, 0).move_to_other_switch().unwrap());
+        sockets.assert_open(1, 2, 0);
+        sockets.assert_cut(0, 1, 0);
+        sockets.assert_cut(2, 0, 0);
+    }
+
+    #[test]
     fn a_link_with_faults_of_single_datagrams_sends_single_datagrams() {
         let Some(hosts) = HostsBuilder::new(2, 1).wiring(Wiring::Switched).build_or_skip() else { return };
         let segments = || {

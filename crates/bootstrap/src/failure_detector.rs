@@ -52,6 +52,11 @@ impl FailureDetector {
         self.member.is_needed()
     }
 
+    /// True while ranks are suspected and it is not decided whether they are lost.
+    pub fn is_deciding(&self) -> bool {
+        self.member.is_deciding()
+    }
+
     /// Says goodbye. The coordinator first serves the others until they have left or are lost, at most for `timeout`; the other
     /// ranks wait at most for `timeout` until the coordinator has received the goodbye.
     pub fn leave(self, timeout: Duration) {

@@ -167,6 +167,12 @@ impl JobMembership {
         matches!(&self.phase, MembershipPhase::Coordinator(state) if state.gathering.is_some())
     }
 
+    /// True if this rank suspects others, or does not know yet which ranks are left: a verdict follows, or the suspicion ends.
+    pub(super) fn is_deciding(&self) -> bool {
+        let is_seeking = matches!(self.phase, MembershipPhase::Seeking { .. });
+        is_seeking || self.is_gathering() || !self.is_outside() && !self.suspects.is_empty()
+    }
+
     /// True if this rank follows the own one.
     pub(super) fn is_follower(&self, rank: u32) -> bool {
         matches!(&self.phase, MembershipPhase::Coordinator(state) if state.attached.contains(&rank))

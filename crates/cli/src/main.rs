@@ -20,7 +20,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab::{CommandOutcome, bench, demo, reproduce, soak};
+use lab::{CommandOutcome, bench, chaos, demo, reproduce, soak};
 
 /// Pleach: in-network collective operations with correct results while the network fails.
 #[derive(Parser)]
@@ -39,6 +39,8 @@ enum CliCommand {
     Simulate(simulate::SimulateArgs),
     /// Run random operations and faults in simulated fabrics, seed after seed, and check every result.
     Soak(soak::SoakArgs),
+    /// Run random collectives on real processes while processes and links fail, and check every result and error.
+    Chaos(chaos::ChaosArgs),
     /// Run a paper's experiments and compare with every published number.
     Reproduce(reproduce::ReproduceArgs),
     /// Measure speed and memory on this machine.
@@ -67,6 +69,9 @@ enum CliCommand {
     /// One rank of `pleach demo`.
     #[command(hide = true)]
     DemoRank(demo::rank::DemoRankArgs),
+    /// One rank of `pleach chaos`.
+    #[command(hide = true)]
+    ChaosRank(chaos::rank::ChaosRankArgs),
     /// One process of `pleach bench collectives`.
     #[command(hide = true)]
     BenchRank(bench::collectives::rank::BenchRankArgs),
@@ -83,6 +88,7 @@ Examples:
   pleach simulate scenarios/spatial-cut-cable.toml --format html --output report.html
   pleach simulate --fields            the fields of a scenario file
   pleach soak --seeds 10000           random operations and faults, checked by the oracle
+  pleach chaos --minutes 10           the same with real processes and links that fail (as root)
   pleach reproduce soft-errors --format html --output soft-errors.html
   pleach bench simulator
   pleach tune                         the fastest checksum for each size, on this machine
@@ -101,6 +107,8 @@ fn main() -> ExitCode {
     let done = match CliArgs::parse().command {
         CliCommand::Simulate(arguments) => simulate::run(&arguments),
         CliCommand::Soak(arguments) => soak::run(&arguments),
+        CliCommand::Chaos(arguments) => chaos::run(&arguments),
+        CliCommand::ChaosRank(arguments) => chaos::rank::run(&arguments),
         CliCommand::Reproduce(arguments) => reproduce::run(&arguments),
         CliCommand::Bench(arguments) => bench::run(&arguments),
         CliCommand::Tune(arguments) => tune::run(&arguments),

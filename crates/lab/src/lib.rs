@@ -1,6 +1,7 @@
 //! The laboratory: reproductions of the papers, benchmarks, the demo, the soak, reports, and the oracle checks of simulated runs.
 
 pub mod bench;
+pub mod chaos;
 mod cpu_time;
 pub mod demo;
 mod latency_distribution;

@@ -37,7 +37,7 @@ pub(crate) fn run(command: &mut Command, input: &str) -> Result<String, Namespac
 
 fn missing_program(program: &str) -> NamespaceError {
     NamespaceError::Missing(match program {
-        "ip" => "the program ip (Debian package iproute2)".to_owned(),
+        "ip" | "tc" => format!("the program {program} (Debian package iproute2)"),
         _ => format!("the program {program}"),
     })
 }

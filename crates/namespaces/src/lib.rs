@@ -9,13 +9,15 @@
 //!
 //! [`NamespaceNetwork`] connects hosts by one bridge: host `h` has an address in 10.77.0.0/16 on a device `net0`, and its own
 //! loopback. The bridge has its own namespace, so the network of the machine does not change. Multicast reaches all
-//! hosts. The MTU is 9,000 bytes, or as [`NamespaceNetwork::with_mtu`] says. [`NamespaceSet`] and [`Namespace`] are the parts for other networks.
+//! hosts. The MTU is 9,000 bytes, or as [`NamespaceNetwork::with_mtu`] says. [`hosts`] has
+//! hosts with several links each, which can be cut in every way. [`NamespaceSet`] and [`Namespace`] are the parts for other networks.
 //!
 //! Dropping a network deletes it. What a killed process leaves behind, the next process deletes when it creates its first
 //! namespace. Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.
 
 mod command;
 mod error;
+pub mod hosts;
 mod namespace;
 mod network;
 mod skipping;

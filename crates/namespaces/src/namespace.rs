@@ -80,6 +80,14 @@ impl Namespace {
         run(Command::new("ip").args(["-n", &self.name, "-batch", "-"]), lines).map_err(explain_missing_devices)
     }
 
+    /// Runs commands of `tc` in the namespace, one per line, and stops at the first failure.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn tc(&self, lines: &str) -> Result<(), NamespaceError> {
+        run(Command::new("tc").args(["-n", &self.name, "-batch", "-"]), lines).map(drop)
+    }
+
     /// Applies a script of `nft` in the namespace, all of it or nothing.
     ///
     /// # Errors

@@ -200,8 +200,6 @@ impl ProgressEngine {
     pub(crate) fn poll_events(&mut self) {
         self.poll_manager();
         self.send_unsent();
-        let overdue = self.failures.tick(Instant::now());
-        self.send_failures(overdue);
         while let Some(event) = self.failure_detector.as_mut().and_then(FailureDetector::turn) {
             match event {
                 RankEvent::Lost { ranks } => {
@@ -232,6 +230,11 @@ impl ProgressEngine {
                     }
                 }
             }
+        }
+        // P-99: a rank that does not answer may be one of those about which a verdict follows.
+        if !self.failure_detector.as_ref().is_some_and(FailureDetector::is_deciding) {
+            let overdue = self.failures.tick(Instant::now());
+            self.send_failures(overdue);
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use namespaces::NamespaceError;
 use nix::sys::socket::{setsockopt, sockopt};
-use tests::hosts::{Corruption, Direction, Hosts, HostsBuilder, Link, Process, Wiring};
+use tests::hosts::{Corruption, Direction, HostLink, Hosts, HostsBuilder, Process, Wiring};
 
 const PORT: u16 = 7000;
 
@@ -25,7 +25,7 @@ const HEAL_LIMIT: Duration = Duration::from_secs(4);
 /// A datagram takes microseconds; one that has not arrived by now is lost.
 const LOSS_LIMIT: Duration = Duration::from_millis(120);
 
-type Cut = fn(Link<'_>) -> Result<(), NamespaceError>;
+type Cut = fn(HostLink<'_>) -> Result<(), NamespaceError>;
 
 /// One bound socket for each host and link.
 struct Sockets<'hosts> {
@@ -42,7 +42,7 @@ impl<'hosts> Sockets<'hosts> {
         Self::open(hosts, |link| link.address_v6().into())
     }
 
-    fn open(hosts: &'hosts Hosts, address: fn(Link<'_>) -> IpAddr) -> Self {
+    fn open(hosts: &'hosts Hosts, address: fn(HostLink<'_>) -> IpAddr) -> Self {
         let socket = |host, link| bind(hosts, host, address(hosts.link(host, link)));
         let of_host = |host| (0..hosts.link_count()).map(|link| socket(host, link)).collect();
         Self { hosts, sockets: (0..hosts.count()).map(of_host).collect() }
@@ -296,6 +296,52 @@ mod between_hosts {
         check_corruption(&hosts, &Sockets::v4(&hosts));
         let Some(hosts) = HostsBuilder::new(2, 2).wiring(Wiring::Switched).build_or_skip() else { return };
         check_corruption(&hosts, &Sockets::v6(&hosts));
+    }
+
+    #[test]
+    fn a_duplicating_link_delivers_some_datagrams_twice() {
+        for wiring in [Wiring::Direct, Wiring::Switched] {
+            let Some(hosts) = HostsBuilder::new(2, 2).wiring(wiring).build_or_skip() else { return };
+            let sockets = Sockets::v4(&hosts);
+            sockets.assert_all_open();
+            hosts.link(1, 1).duplicate(Direction::In, 4).unwrap();
+            let mut arrived = sockets.send_many(400, 100);
+            assert!((450..=600).contains(&arrived.len()), "{} of 400 arrived, about 530 should", arrived.len());
+            arrived.sort();
+            arrived.dedup();
+            assert_eq!(arrived.len(), 400, "none is lost");
+            hosts.link(1, 1).clear_faults().unwrap();
+            assert_eq!(sockets.send_many(100, 100).len(), 100);
+        }
+    }
+
+    #[test]
+    fn a_reordering_link_loses_nothing() {
+        for wiring in [Wiring::Direct, Wiring::Switched] {
+            let Some(hosts) = HostsBuilder::new(2, 2).wiring(wiring).build_or_skip() else { return };
+            let sockets = Sockets::v4(&hosts);
+            sockets.assert_all_open();
+            // The second time replaces the first.
+            hosts.link(1, 1).reorder(Direction::In, 2).unwrap();
+            hosts.link(1, 1).reorder(Direction::In, 4).unwrap();
+            let mut arrived = sockets.send_many(400, 6000);
+            assert!(!arrived.is_sorted(), "no datagram overtook another");
+            arrived.sort();
+            assert_eq!(arrived, (0..400).map(|number| numbered(number, 6000)).collect::<Vec<_>>());
+            hosts.link(1, 1).clear_faults().unwrap();
+            assert!(sockets.send_many(100, 6000).is_sorted());
+        }
+    }
+
+    #[test]
+    fn cables_on_another_switch_reach_only_each_other() {
+        let Some(hosts) = HostsBuilder::new(3, 1).build_or_skip() else { return };
+        let sockets = Sockets::v4(&hosts);
+        sockets.assert_all_open();
+        (1..3).for_each(|host| hosts.link(host, 0).move_to_other_switch().unwrap());
+        sockets.assert_open(1, 2, 0);
+        sockets.assert_cut(0, 1, 0);
+        sockets.assert_cut(2, 0, 0);
     }
 
     #[test]

@@ -21,6 +21,11 @@ impl Member {
         }
     }
 
+    /// True if a verdict about ranks may follow.
+    pub(in super::super) fn is_deciding(&self) -> bool {
+        self.membership.is_deciding()
+    }
+
     /// Says goodbye. The coordinator first serves the others until they have left or are lost.
     pub(in super::super) fn leave(mut self, timeout: Duration) {
         let deadline = Instant::now() + timeout;

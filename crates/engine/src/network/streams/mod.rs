@@ -63,6 +63,9 @@ struct StreamPeer {
     pacing: TransferPacing,
     part_limit: PartLimit,
     path: u8,
+    /// The path on which its last part arrived: acknowledgements return on it (P-15). The own one may be cut without anything that is
+    /// sent there and would find out.
+    arrival_path: u8,
     /// Whole messages that it may lack, and their bytes.
     open_messages: u32,
     open_bytes: u32,
@@ -205,6 +208,7 @@ impl StreamTable {
                     element: operation.element(),
                     transfer: BulkSender::new(send.step.part.len()),
                     data: StreamData::Borrowed(bytes),
+                    path: 0,
                 });
             }
             operation.update_availability(|round, bytes| {
@@ -254,6 +258,7 @@ impl StreamTable {
         // If the packet of an empty message is not sent, its timer repeats it.
         let end = if bytes.is_empty() { range.end } else { range.start + sent as u32 };
         stream.transfer.note_sent(self.now, range.start..end, &peer.pacing);
+        stream.path = path.0;
         self.has_more |= stream.next_range(&peer.pacing, in_flight, TURN_BYTES).is_some();
         end == range.end
     }
@@ -266,7 +271,7 @@ impl StreamTable {
             let Some((from, round, length, transfer)) = operation.transfer_mut() else { continue };
             if transfer.owes_acknowledgement() {
                 let name = TransferName { group: key.0, epoch: HOST_STREAM, operation: key.1, round: round as u16 };
-                let path = PathId(self.peers.get(&from).map_or(0, |peer| peer.path));
+                let path = PathId(self.peers.get(&from).map_or(0, |peer| peer.arrival_path));
                 owed.push((from, path, (name, fingerprint, length), transfer.acknowledge()));
             }
         }
@@ -340,7 +345,10 @@ impl StreamTable {
             peer.part_limit.note_timeouts(now, stream.transfer.timeouts() + 1);
             let probe = tree_edges.part_bytes(stream.packets(peer.part_limit.is_limited(now))) as u32;
             match stream.transfer.handle_timeout(now, probe, &mut peer.pacing) {
-                Ok(()) if stream.transfer.timeouts().is_multiple_of(TIMEOUTS_PER_PATH) => {
+                // Others may have left the path on which this one was sent; each would lead back to it.
+                Ok(())
+                    if stream.transfer.timeouts().is_multiple_of(TIMEOUTS_PER_PATH) && stream.path == peer.path =>
+                {
                     peer.path = next_path(tree_edges, stream.to, peer.path);
                 }
                 Ok(()) => {}
@@ -494,7 +502,11 @@ impl StreamTable {
         }
         let name = (from, u32::from(header.name.round));
         let place = (offset, header.length);
-        match operation.handle_part(name, place, (acknowledge_now, probe), part) {
+        let outcome = operation.handle_part(name, place, (acknowledge_now, probe), part);
+        if matches!(outcome, PartOutcome::Handled { .. }) {
+            self.peers.entry(from).or_default().arrival_path = path.0;
+        }
+        match outcome {
             PartOutcome::Handled { completed: false } => {}
             PartOutcome::Handled { completed: true } => {
                 operation.open_next();

@@ -31,6 +31,8 @@ pub(super) struct OutgoingStream {
     pub element: u32,
     pub transfer: BulkSender,
     pub data: StreamData,
+    /// The path on which it was sent last.
+    pub path: u8,
 }
 
 // SAFETY: see `StreamBuffers`: the memory is used from one thread at a time, under the engine's lock.

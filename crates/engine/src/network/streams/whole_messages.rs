@@ -92,7 +92,18 @@ impl StreamTable {
         let peer = self.peers.entry(to).or_default();
         peer.open_messages += 1;
         peer.open_bytes += length;
-        self.outgoing.push(OutgoingStream { operation, to, name, fingerprint, length, element: 1, transfer, data });
+        let (element, path) = (1, 0);
+        self.outgoing.push(OutgoingStream {
+            operation,
+            to,
+            name,
+            fingerprint,
+            length,
+            element,
+            transfer,
+            data,
+            path,
+        });
         self.send_stream(tree_edges, self.outgoing.len() - 1);
     }
 

@@ -1,8 +1,9 @@
 //! Faults of a link, as rules for `nft`.
 //!
-//! In: the device at the receiving end of the link, and a fault. Out: a script that installs or removes the fault. All
-//! rules are at netdev ingress, the first hook that sees a packet: to both hosts, a packet dropped there is lost on the
-//! wire. At egress the kernel would report the drop to the sender (`ENOBUFS` for sockets with `IP_RECVERR`).
+//! In: a device of the link, and a fault. Out: a script that installs or removes the fault. Packets are dropped and changed
+//! at netdev ingress of the receiving end, the first hook that sees a packet: to both hosts, a packet dropped there is lost
+//! on the wire. At egress the kernel would report the drop to the sender (`ENOBUFS` for sockets with `IP_RECVERR`).
+//! Packets are duplicated and delayed at egress of the sending end, before its queue.
 //!
 //! Each kind of fault has its own table, so that several kinds can act on one link.
 
@@ -29,10 +30,24 @@ pub(super) enum LinkFault {
     DropAll,
     Lose { one_in: u32 },
     Corrupt(Corruption),
+    Duplicate { one_in: u32 },
+    Reorder { one_in: u32 },
 }
 
+/// Which end of the link applies a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FaultEnd {
+    Sending,
+    Receiving,
+}
+
+/// The class of the queue that packets to be overtaken wait in; see [`slow_queue_lines`].
+const SLOW_CLASS: &str = "1:2";
+/// A packet of 9,000 bytes takes 0.7 ms.
+const SLOW_RATE: &str = "100mbit";
+
 /// The kinds of fault, each with its own table.
-const KINDS: [&str; 3] = ["drop", "lose", "corrupt"];
+const KINDS: [&str; 5] = ["drop", "lose", "corrupt", "duplicate", "reorder"];
 
 impl LinkFault {
     fn kind(&self) -> &'static str {
@@ -40,6 +55,15 @@ impl LinkFault {
             Self::DropAll => KINDS[0],
             Self::Lose { .. } => KINDS[1],
             Self::Corrupt(_) => KINDS[2],
+            Self::Duplicate { .. } => KINDS[3],
+            Self::Reorder { .. } => KINDS[4],
+        }
+    }
+
+    pub(super) fn end(&self) -> FaultEnd {
+        match self {
+            Self::DropAll | Self::Lose { .. } | Self::Corrupt(_) => FaultEnd::Receiving,
+            Self::Duplicate { .. } | Self::Reorder { .. } => FaultEnd::Sending,
         }
     }
 
@@ -57,9 +81,19 @@ pub(super) fn install_script(device: &str, fault: &LinkFault) -> String {
         // Address resolution is exempt: its retries after one second would hide the loss rate under test.
         LinkFault::Lose { one_in } => (format!("meta l4proto udp {} drop", chance(*one_in)), String::new()),
         LinkFault::Corrupt(corruption) => corruption_rules(corruption),
+        LinkFault::Duplicate { one_in } => {
+            (format!("meta l4proto udp {} dup to \"{device}\"", chance(*one_in)), String::new())
+        }
+        LinkFault::Reorder { one_in } => {
+            (format!("meta l4proto udp {} meta priority set {SLOW_CLASS}", chance(*one_in)), String::new())
+        }
     };
     let table = table(device, fault.kind());
-    let hook = format!("type filter hook ingress device \"{device}\" priority 0; policy accept;");
+    let hook = match fault.end() {
+        FaultEnd::Sending => "egress",
+        FaultEnd::Receiving => "ingress",
+    };
+    let hook = format!("type filter hook {hook} device \"{device}\" priority 0; policy accept;");
     writeln!(script, "table netdev {table} {{\nchain wire {{\n{hook}\n{rule}\n}}\n{chains}}}")
         .expect("writing to a string succeeds");
     script
@@ -68,6 +102,20 @@ pub(super) fn install_script(device: &str, fault: &LinkFault) -> String {
 /// The script that removes all faults of a device, if there are any.
 pub(super) fn clear_script(device: &str) -> String {
     KINDS.iter().map(|kind| removal_script(device, kind)).collect()
+}
+
+/// Commands of `tc` that give a device a slow queue beside its own: other packets overtake those in it.
+pub(super) fn slow_queue_lines(device: &str) -> String {
+    format!(
+        "qdisc replace dev {device} root noqueue\nqdisc replace dev {device} root handle 1: htb default 1\n\
+         class add dev {device} parent 1: classid 1:1 htb rate 40gbit quantum 60000\n\
+         class add dev {device} parent 1: classid {SLOW_CLASS} htb rate {SLOW_RATE} quantum 60000\n"
+    )
+}
+
+/// The command of `tc` that removes it, if there is one.
+pub(super) fn no_queue_line(device: &str) -> String {
+    format!("qdisc replace dev {device} root noqueue\n")
 }
 
 /// `nft` has no "delete if it exists"; adding a table that exists changes nothing.
@@ -135,6 +183,8 @@ mod tests {
             LinkFault::DropAll,
             LinkFault::Lose { one_in: 2 },
             LinkFault::Corrupt(Corruption { one_in: 2, bytes: vec![0], flip: 1 }),
+            LinkFault::Duplicate { one_in: 2 },
+            LinkFault::Reorder { one_in: 2 },
         ];
         for fault in faults {
             let removal = format!("delete table netdev {}\n", table("link0", fault.kind()));

@@ -1,7 +1,7 @@
 //! Hosts on one machine with several links each, which tests can cut. A host is a Linux network namespace.
 //!
 //! ```no_run
-//! use tests::hosts::{Direction, Hosts};
+//! use namespaces::hosts::{Direction, Hosts};
 //!
 //! let hosts = Hosts::new(2, 2)?;
 //! let server = hosts.host(1).command("sleep").arg("1").spawn()?; // A process on host 1.
@@ -13,7 +13,7 @@
 //!
 //! Host `h` has the addresses 10.7.`l`.`h + 1`/24 and fd00:7:`l`::`h + 1`/64 on link `l`, on a device called `link<l>`. An
 //! address answers only on its own link, so traffic cannot bypass a cut link. Names do not clash with other tests and
-//! processes; dropping [`Hosts`] deletes everything, and the crate `namespaces` deletes what a killed run leaves behind.
+//! processes; dropping [`Hosts`] deletes everything, and the next process deletes what a killed one leaves behind.
 //!
 //! Needs root, iproute2 and nftables; without them [`NamespaceError::Missing`] names the missing one. Tests that use hosts
 //! belong into a module `between_hosts`: xtask leaves out tests of that name where the packages are missing.
@@ -23,12 +23,14 @@ mod link;
 mod link_fault;
 mod process;
 
+use std::path::PathBuf;
 use std::process::Command;
 
-use namespaces::{Namespace, NamespaceError};
+use crate::error::NamespaceError;
+use crate::namespace::Namespace;
 
 pub use builder::{HostsBuilder, Wiring};
-pub use link::{Direction, Link};
+pub use link::{Direction, HostLink};
 pub use link_fault::Corruption;
 pub use process::Process;
 
@@ -74,10 +76,10 @@ impl Hosts {
     }
 
     /// A host's end of a link, both counted from zero.
-    pub fn link(&self, host: usize, link: usize) -> Link<'_> {
+    pub fn link(&self, host: usize, link: usize) -> HostLink<'_> {
         assert!(host < self.count(), "host {host} of {}", self.count());
         assert!(link < self.link_count, "link {link} of {}", self.link_count);
-        Link::new(self, host, link)
+        HostLink::new(self, host, link)
     }
 
     /// The names of all namespaces of these hosts, as `ip netns` lists them.
@@ -101,8 +103,21 @@ impl<'hosts> Host<'hosts> {
         self.hosts.namespaces[self.index].inside(work)
     }
 
+    /// The file with which a process can enter the host's namespace (`setns`).
+    pub fn namespace_path(self) -> PathBuf {
+        self.hosts.namespaces[self.index].path()
+    }
+
+    /// Runs commands of `ip` on this host, one per line.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn ip(self, lines: &str) -> Result<String, NamespaceError> {
+        self.hosts.namespaces[self.index].ip(lines)
+    }
+
     /// This host's end of a link, counted from zero.
-    pub fn link(self, link: usize) -> Link<'hosts> {
+    pub fn link(self, link: usize) -> HostLink<'hosts> {
         self.hosts.link(self.index, link)
     }
 }

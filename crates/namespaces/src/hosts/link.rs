@@ -1,14 +1,14 @@
 //! A host's end of a link, and every way to cut it.
 //!
 //! What the kernel reports to a host about a cut of its own link, measured on Linux 6.18; the tests in `tests/hosts.rs` check
-//! most of it. The kernel reports nothing to the other hosts; only with direct wiring [`Link::down`] unplugs the other host.
+//! most of it. The kernel reports nothing to the other hosts; only with direct wiring [`HostLink::down`] unplugs the other host.
 //!
 //! | cut | its next send | netlink | a socket with `IP_RECVERR` |
 //! |---|---|---|---|
-//! | [`Link::down`] | `ENETUNREACH` | at once | |
-//! | [`Link::remove_address`] | `ENETUNREACH` | at once | |
-//! | [`Link::unplug`] | succeeds | at once: no carrier | `EHOSTUNREACH` after 3 s |
-//! | [`Link::drop_silently`] | succeeds | | `EHOSTUNREACH` after about 30 s |
+//! | [`HostLink::down`] | `ENETUNREACH` | at once | |
+//! | [`HostLink::remove_address`] | `ENETUNREACH` | at once | |
+//! | [`HostLink::unplug`] | succeeds | at once: no carrier | `EHOSTUNREACH` after 3 s |
+//! | [`HostLink::drop_silently`] | succeeds | | `EHOSTUNREACH` after about 30 s |
 //!
 //! "At once" is below a millisecond, but the kernel reports carrier changes at most once a second: the second of two changes
 //! may be reported that much later.
@@ -20,10 +20,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use namespaces::{Namespace, NamespaceError};
+use crate::error::NamespaceError;
+use crate::namespace::Namespace;
 
 use super::Hosts;
-use super::link_fault::{self, Corruption, LinkFault};
+use super::link_fault::{self, Corruption, FaultEnd, LinkFault};
 
 /// The kernel's default limit on the segments of one large packet.
 const DEFAULT_MAX_SEGMENTS: u32 = 65535;
@@ -43,7 +44,7 @@ pub enum Direction {
 ///
 /// Every cut and every heal may be repeated, except that an address can be removed only once.
 #[derive(Debug, Clone, Copy)]
-pub struct Link<'hosts> {
+pub struct HostLink<'hosts> {
     hosts: &'hosts Hosts,
     host: usize,
     link: usize,
@@ -61,7 +62,7 @@ pub(super) fn port(host: usize, link: usize) -> String {
     format!("port{host}_{link}")
 }
 
-impl<'hosts> Link<'hosts> {
+impl<'hosts> HostLink<'hosts> {
     pub(super) fn new(hosts: &'hosts Hosts, host: usize, link: usize) -> Self {
         Self { hosts, host, link }
     }
@@ -114,6 +115,21 @@ impl<'hosts> Link<'hosts> {
         self.far().set_state("up")
     }
 
+    /// Moves the cable to another switch: the host then reaches only hosts whose cables were moved as well. For switched wiring;
+    /// there is no way back.
+    ///
+    /// # Errors
+    /// The command failed, for example because the hosts are wired directly.
+    pub fn move_to_other_switch(self) -> Result<(), NamespaceError> {
+        let far = self.far();
+        let other = format!("other{}", self.link);
+        let lines = format!("link set dev {other} up\nlink set dev {} master {other}\n", far.device);
+        // The first cable that moves creates the switch.
+        let kind = "type bridge forward_delay 0 stp_state 0 mcast_snooping 0";
+        let _ = far.namespace.ip(&format!("link add name {other} {kind}\n"));
+        far.namespace.ip(&lines).map(drop)
+    }
+
     /// Removes the host's addresses on this link.
     ///
     /// # Errors
@@ -156,13 +172,39 @@ impl<'hosts> Link<'hosts> {
         self.install(direction, &LinkFault::Corrupt(corruption))
     }
 
-    /// Removes drops, losses and corruption in both directions. With direct wiring both hosts share the link.
+    /// The link delivers one UDP datagram in so many twice, at random.
+    ///
+    /// # Errors
+    /// The command failed; Linux can duplicate packets of a sender since 5.16.
+    pub fn duplicate(self, direction: Direction, one_in: u32) -> Result<(), NamespaceError> {
+        self.install(direction, &LinkFault::Duplicate { one_in })
+    }
+
+    /// Later packets overtake one UDP datagram in so many, at random.
+    ///
+    /// # Errors
+    /// The command failed; Linux can do it since 5.16, with the queueing discipline HTB.
+    pub fn reorder(self, direction: Direction, one_in: u32) -> Result<(), NamespaceError> {
+        self.install(direction, &LinkFault::Reorder { one_in })
+    }
+
+    /// Changes the MTU of the host's device. [`Self::heal`] does not restore it.
+    ///
+    /// # Errors
+    /// The command failed.
+    pub fn set_mtu(self, bytes: u32) -> Result<(), NamespaceError> {
+        let near = self.near();
+        near.namespace.ip(&format!("link set dev {} mtu {bytes}\n", near.device)).map(drop)
+    }
+
+    /// Removes all faults of packets in both directions. With direct wiring both hosts share the link.
     ///
     /// # Errors
     /// The command failed.
     pub fn clear_faults(self) -> Result<(), NamespaceError> {
         for end in [self.near(), self.far()] {
             end.namespace.nft(&link_fault::clear_script(&end.device))?;
+            end.namespace.tc(&link_fault::no_queue_line(&end.device))?;
             end.set_max_segments(DEFAULT_MAX_SEGMENTS)?;
         }
         Ok(())
@@ -190,7 +232,14 @@ impl<'hosts> Link<'hosts> {
             if fault.affects_single_datagrams() {
                 sending.set_max_segments(1)?;
             }
-            receiving.namespace.nft(&link_fault::install_script(&receiving.device, fault))?;
+            if matches!(fault, LinkFault::Reorder { .. }) {
+                sending.namespace.tc(&link_fault::slow_queue_lines(&sending.device))?;
+            }
+            let end = match fault.end() {
+                FaultEnd::Sending => sending,
+                FaultEnd::Receiving => receiving,
+            };
+            end.namespace.nft(&link_fault::install_script(&end.device, fault))?;
         }
         Ok(())
     }

@@ -7,11 +7,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use namespaces::{Namespace, NamespaceError, NamespaceSet};
+use crate::error::NamespaceError;
+use crate::namespace::{Namespace, NamespaceSet};
+use crate::skipping::skip_test;
 
 use super::link;
 use super::link_fault::{self, Corruption, LinkFault};
-use super::{Hosts, Link};
+use super::{HostLink, Hosts};
 
 /// Jumbo frames, the usual setting of clusters.
 const DEFAULT_MTU: u32 = 9000;
@@ -125,7 +127,7 @@ impl HostsBuilder {
         match self.build() {
             Ok(hosts) => Some(hosts),
             Err(error @ NamespaceError::Missing(_)) => {
-                namespaces::skip_test(error);
+                skip_test(error);
                 None
             }
             Err(error) => panic!("{error}"),
@@ -173,7 +175,7 @@ impl HostsBuilder {
     fn host_lines(&self, hosts: &Hosts, host: usize) -> String {
         let mut lines = "link set dev lo up\n".to_owned();
         for link in 0..self.links {
-            lines += &Link::new(hosts, host, link).address_lines("add");
+            lines += &HostLink::new(hosts, host, link).address_lines("add");
             append_line(&mut lines, format_args!("link set dev link{link} up"));
         }
         lines

@@ -5,6 +5,7 @@
 //! ours, with a label: calibrated, predicted, informed or input. Points are independent, so they run on all cores and give
 //! the same numbers on one.
 
+mod congestion;
 mod output;
 mod parameters;
 mod points;
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use self::congestion::{CongestionPoint, MESSAGE_SIZES, congestion};
 use self::parameters::QuadricsParameters;
 use self::points::{
     BackgroundLoad, BufferMemory, ElanBarrier, ElanBroadcast, QuadricsPoint, QuadricsPointTiming, QuadricsTimes,
@@ -33,8 +35,6 @@ const PUBLISHED: &str = include_str!("../../experiments/quadrics/published.csv")
 const CALIBRATION: &str = include_str!("../../experiments/quadrics/calibration.toml");
 /// Idle barriers per point: of the full form, and of the quick one.
 const CALLS: [u32; 2] = [10_000, 1_000];
-/// Bytes of a message of the background, which the paper does not give: the effect of load depends on them.
-const MESSAGE_SIZES: [u32; 5] = [2 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10];
 /// Nodes of the paper's barriers.
 const NODES: [u32; 5] = [4, 8, 16, 32, 64];
 /// Bytes of the broadcasts that are plotted.
@@ -91,17 +91,6 @@ struct QuadricsFindings {
     roots: Vec<MulticastRootsPoint>,
     points: Vec<QuadricsPointTiming>,
     holds: bool,
-}
-
-/// The effect of uniform load on 64 nodes, for one size of the background's messages.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct CongestionPoint {
-    message_bytes: u32,
-    software_us: f64,
-    hardware_us: f64,
-    /// How many times slower than idle.
-    software_slower: f64,
-    hardware_slower: f64,
 }
 
 pub(crate) fn run(arguments: &ReproduceQuadricsArgs) -> Result<CommandOutcome> {
@@ -302,23 +291,6 @@ fn barrier_of(name: &str) -> Result<ElanBarrier> {
 
 fn load_of(name: &str) -> Result<BackgroundLoad> {
     BackgroundLoad::ALL.into_iter().find(|load| load.label() == name).with_context(|| format!("unknown load: {name}"))
-}
-
-/// The effect of uniform load by the size of the background's messages.
-fn congestion(times: &QuadricsTimes) -> Result<Vec<CongestionPoint>> {
-    let idle = |barrier| times.of(QuadricsPoint::Barrier { barrier, nodes: 64, load: BackgroundLoad::Idle });
-    let one = |message_bytes: u32| {
-        let of = |barrier| times.of(QuadricsPoint::Congested { barrier, message_bytes });
-        let (software_us, hardware_us) = (of(ElanBarrier::Gsync)?, of(ElanBarrier::Hgsync)?);
-        Ok(CongestionPoint {
-            message_bytes,
-            software_us,
-            hardware_us,
-            software_slower: software_us / idle(ElanBarrier::Gsync)?,
-            hardware_slower: hardware_us / idle(ElanBarrier::Hgsync)?,
-        })
-    };
-    MESSAGE_SIZES.into_iter().map(one).collect()
 }
 
 /// Statements that must hold, whatever the exact numbers.

@@ -18,7 +18,8 @@ use transport::udp::LinkCut;
 use super::progress::MeasurementProgress;
 use super::statistics::LinearFit;
 use crate::nas_kernels::NasKernel;
-use kernel_programs::{SimulatedClasses, SimulatedSlowdown};
+use kernel_programs::SimulatedClasses;
+pub(super) use kernel_programs::SimulatedSlowdown;
 use migration_latency::SimulatedLatency;
 pub(super) use migration_latency::SimulatedTransition;
 pub(super) use parameters::{MigrationParameters, TEXT};
@@ -138,11 +139,6 @@ impl SimulatedFigures {
             let configuration = format!("{} cuts, {:.2} to {:.2} ms", lost.count, lost.low, lost.high);
             Some((kernel_programs::percent_of_run(lost.median), configuration))
         };
-        let lost_by_many = |kernel| {
-            let lost = of(kernel)?.many_silent_ms?;
-            let configuration = format!("{} cuts, {:.2} to {:.2} ms", lost.count, lost.low, lost.high);
-            Some((kernel_programs::percent_of_run(lost.median), configuration))
-        };
         match id {
             "lead-few" => lead(1, 16),
             "lead-many" => lead(64, 512),
@@ -153,6 +149,26 @@ impl SimulatedFigures {
             }
             "migrating-size" => sizes(&self.while_migrating),
             "cut-size" => sizes(&self.silent_cut),
+            "is-free" => cost_of_alternates(NasKernel::IntegerSort),
+            "ft-free" => cost_of_alternates(NasKernel::Fourier),
+            "lu-free" => cost_of_alternates(NasKernel::Wavefront),
+            "ft-silent" => lost(NasKernel::Fourier, LinkCut::Silent),
+            "ft-noticed" => lost(NasKernel::Fourier, LinkCut::Noticed),
+            "lu-silent" => lost(NasKernel::Wavefront, LinkCut::Silent),
+            "lu-noticed" => lost(NasKernel::Wavefront, LinkCut::Noticed),
+            _ => self.count_or_class(id),
+        }
+    }
+
+    /// Numbers about slowed messages, classes of IS and many queue pairs.
+    fn count_or_class(&self, id: &str) -> Option<(f64, String)> {
+        let of = |kernel: NasKernel| self.kernels.iter().find(|slowdown| slowdown.kernel == kernel);
+        let lost_by_many = |kernel| {
+            let lost = of(kernel)?.many_silent_ms?;
+            let configuration = format!("{} cuts, {:.2} to {:.2} ms", lost.count, lost.low, lost.high);
+            Some((kernel_programs::percent_of_run(lost.median), configuration))
+        };
+        match id {
             "arming-latency" => {
                 let row = &self.while_arming;
                 let configuration = format!("{} connections, {} B", row.connections, row.bytes);
@@ -176,13 +192,6 @@ impl SimulatedFigures {
                 let (few, many) = (slowdown.silent_ms?.median, slowdown.many_silent_ms?.median);
                 Some((many / few, format!("{many:.1} and {few:.1} ms")))
             }
-            "is-free" => cost_of_alternates(NasKernel::IntegerSort),
-            "ft-free" => cost_of_alternates(NasKernel::Fourier),
-            "lu-free" => cost_of_alternates(NasKernel::Wavefront),
-            "ft-silent" => lost(NasKernel::Fourier, LinkCut::Silent),
-            "ft-noticed" => lost(NasKernel::Fourier, LinkCut::Noticed),
-            "lu-silent" => lost(NasKernel::Wavefront, LinkCut::Silent),
-            "lu-noticed" => lost(NasKernel::Wavefront, LinkCut::Noticed),
             _ => None,
         }
     }

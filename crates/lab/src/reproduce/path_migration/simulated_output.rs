@@ -1,32 +1,10 @@
 //! The tables and the chart of the simulated figures.
 
-use super::simulated::{SimulatedFigures, SimulatedTransition};
+use super::simulated::{SimulatedFigures, SimulatedSlowdown, SimulatedTransition};
 use super::statistics::format_optional;
 use crate::report::{TableRows, line_chart, with_header};
 
 pub(super) fn tables(simulated: &SimulatedFigures) -> Vec<(&'static str, TableRows)> {
-    let header = [
-        "kernel",
-        "iterations",
-        "computing, us",
-        "armed, ms",
-        "armed by one path, %",
-        "silent cut lost, ms",
-        "noticed cut lost, ms",
-        "silent, 63 queue pairs, ms",
-    ];
-    let kernels = simulated.kernels.iter().map(|slowed| {
-        [
-            slowed.kernel.name().into(),
-            slowed.iterations.to_string(),
-            format!("{:.0}", slowed.compute_us),
-            format!("{:.2}", slowed.armed_ms),
-            format!("{:+.4}", slowed.armed_percent),
-            format_optional(slowed.silent_ms, 2),
-            format_optional(slowed.noticed_ms, 3),
-            format_optional(slowed.many_silent_ms, 2),
-        ]
-    });
     let transitions = simulated.transitions.iter().map(|row| {
         [
             row.connections.to_string(),
@@ -56,7 +34,7 @@ pub(super) fn tables(simulated: &SimulatedFigures) -> Vec<(&'static str, TableRo
             ]
         });
     vec![
-        ("Simulated kernels (Figures 9 to 12): medians and quartiles", with_header(header, kernels)),
+        ("Simulated kernels (Figures 9 to 12): medians and quartiles", kernel_rows(simulated)),
         (
             "Simulated transitions (Figures 5 and 6)",
             with_header(["connections", "to ARMED, us", "to MIGRATED, us", "ratio"], transitions),
@@ -77,6 +55,32 @@ pub(super) fn tables(simulated: &SimulatedFigures) -> Vec<(&'static str, TableRo
             ),
         ),
     ]
+}
+
+fn kernel_rows(simulated: &SimulatedFigures) -> TableRows {
+    let header = [
+        "kernel",
+        "iterations",
+        "computing, us",
+        "armed, ms",
+        "armed by one path, %",
+        "silent cut lost, ms",
+        "noticed cut lost, ms",
+        "silent, 63 queue pairs, ms",
+    ];
+    let row = |slowed: &SimulatedSlowdown| {
+        [
+            slowed.kernel.name().into(),
+            slowed.iterations.to_string(),
+            format!("{:.0}", slowed.compute_us),
+            format!("{:.2}", slowed.armed_ms),
+            format!("{:+.4}", slowed.armed_percent),
+            format_optional(slowed.silent_ms, 2),
+            format_optional(slowed.noticed_ms, 3),
+            format_optional(slowed.many_silent_ms, 2),
+        ]
+    };
+    with_header(header, simulated.kernels.iter().map(row))
 }
 
 pub(super) fn notes(simulated: &SimulatedFigures) -> String {

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use super::congestion::CongestionPoint;
 use super::points::{BackgroundLoad, ElanBarrier, ElanBroadcast, QuadricsPoint, QuadricsPointTiming};
 use super::scale::{MulticastRootsPoint, QuadricsScalePoint};
-use super::{CongestionPoint, NODES, QUARTER_MEGABYTE, QuadricsFindings, SIZES};
+use super::{NODES, QUARTER_MEGABYTE, QuadricsFindings, SIZES};
 use crate::number_format::group_digits;
 use crate::report::{TableRows, format_table, histogram, line_chart, page, with_header};
 use crate::reproduce::comparison::{Comparison, explain_differences, gated_sentence};

@@ -22,7 +22,7 @@ use self::simulated::{ChecksumLossPoint, ChecksumScheme};
 use super::calibration::Calibration;
 use super::comparison::{Comparison, Gate, Remark, all_hold};
 use super::published::{self, PublishedNumber};
-use super::robustness::{RobustnessArgs, Trial};
+use super::robustness::{ExperimentTrial, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
 use crate::report::ReportArgs;
@@ -98,7 +98,7 @@ fn find(sensitivity: bool) -> Result<ChecksumsFindings> {
         paper.compare(&computed)
     };
     let computed = ComputedChecksums::new(ChecksumParameters::parse(parameters::TEXT)?)?;
-    let Trial { rows: comparisons, gates } = paper.compare(&computed)?;
+    let ExperimentTrial { rows: comparisons, gates } = paper.compare(&computed)?;
     let robustness =
         RobustnessArgs::of_one_seed(sensitivity).measure(true, parameters::TEXT, &paper.calibration, 1, trial)?;
     Ok(ChecksumsFindings {
@@ -126,7 +126,7 @@ impl ChecksumPaper {
         Ok(Self { published, calibration })
     }
 
-    fn compare(&self, computed: &ComputedChecksums) -> Result<Trial> {
+    fn compare(&self, computed: &ComputedChecksums) -> Result<ExperimentTrial> {
         let mut rows = Vec::new();
         for number in &self.published {
             let ours =
@@ -139,7 +139,7 @@ impl ChecksumPaper {
             format!("at most {most:.2} %"),
             computed.pipelines.iter().all(|pipeline| (0.0..1.0).contains(&pipeline.overhead_percent)),
         )];
-        Ok(Trial { rows, gates })
+        Ok(ExperimentTrial { rows, gates })
     }
 }
 

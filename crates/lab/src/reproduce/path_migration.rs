@@ -25,7 +25,7 @@ use serde::Serialize;
 use super::calibration::Calibration;
 use super::comparison::{Comparison, Gate, Remark, all_hold};
 use super::published::{self, PublishedNumber};
-use super::robustness::{Robustness, RobustnessArgs, Trial};
+use super::robustness::{ExperimentTrial, Robustness, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
 use crate::nas_kernels::NasKernel;
@@ -142,7 +142,7 @@ impl MigrationPaper {
         Ok(Self { published, calibration })
     }
 
-    fn compare(&self, simulated: &SimulatedFigures) -> Result<Trial> {
+    fn compare(&self, simulated: &SimulatedFigures) -> Result<ExperimentTrial> {
         let mut rows = Vec::new();
         for number in &self.published {
             let (ours, of) =
@@ -150,7 +150,7 @@ impl MigrationPaper {
             let remark = remark_on_simulated(&number.id, ours, number.value.reference());
             rows.push(Comparison::new(number, ours, &self.calibration, &of, remark));
         }
-        Ok(Trial { rows, gates: simulated_gates(simulated) })
+        Ok(ExperimentTrial { rows, gates: simulated_gates(simulated) })
     }
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn run(arguments: &ReproducePathMigrationArgs) -> Result<CommandOutco
     let robustness = other_trials(arguments, &paper, &progress)?;
     let measured = if arguments.simulated { None } else { Some(measure(effort, &paper, &progress)?) };
     progress.end();
-    let Trial { rows: comparisons, mut gates } = paper.compare(&simulated)?;
+    let ExperimentTrial { rows: comparisons, mut gates } = paper.compare(&simulated)?;
     gates.extend(measured.as_ref().map(|measured| correctness_gate(&measured.kernels)));
     let findings = PathMigrationFindings {
         holds: all_hold(&comparisons, &gates) && robustness.holds(),

@@ -26,7 +26,7 @@ use self::scale::{MulticastRootsPoint, QuadricsScalePoint};
 use super::calibration::Calibration;
 use super::comparison::{Comparison, Gate, Remark, all_hold};
 use super::published::{self, PublishedNumber};
-use super::robustness::{RobustnessArgs, Trial};
+use super::robustness::{ExperimentTrial, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
 use crate::report::ReportArgs;
@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &ReproduceQuadricsArgs) -> Result<CommandOutcome> {
     let most = arguments.nodes.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MAX_NODES });
     let scale = scale::measure(&parameters, most, arguments.seed)?;
     let roots = if scale.is_empty() { Vec::new() } else { scale::roots(&parameters)? };
-    let Trial { rows: comparisons, mut gates } = paper.compare(&times)?;
+    let ExperimentTrial { rows: comparisons, mut gates } = paper.compare(&times)?;
     gates.extend(scale_gates(&scale, &roots));
     let trial = |text: &str, seed: u64| {
         let parameters = QuadricsParameters::parse(text)?;
@@ -149,13 +149,13 @@ impl QuadricsPaper {
         Ok(Self { published, calibration })
     }
 
-    fn compare(&self, times: &QuadricsTimes) -> Result<Trial> {
+    fn compare(&self, times: &QuadricsTimes) -> Result<ExperimentTrial> {
         let mut rows = Vec::new();
         for row in &self.published {
             let ours = number(times, &row.id).with_context(|| format!("{} in published.csv", row.id))?;
             rows.push(Comparison::new(row, ours, &self.calibration, "", remark(&row.id)));
         }
-        Ok(Trial { rows, gates: gates(times)? })
+        Ok(ExperimentTrial { rows, gates: gates(times)? })
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct RobustnessArgs {
 }
 
 /// One run of an experiment: its rows and its gates.
-pub(crate) struct Trial {
+pub(crate) struct ExperimentTrial {
     pub rows: Vec<Comparison>,
     pub gates: Vec<Gate>,
 }
@@ -87,13 +87,13 @@ impl RobustnessArgs {
         parameters: &str,
         calibration: &Calibration,
         first_seed: u64,
-        trial: impl Fn(&str, u64) -> Result<Trial>,
+        trial: impl Fn(&str, u64) -> Result<ExperimentTrial>,
     ) -> Result<Robustness> {
         let seeds = self.seeds.unwrap_or(if is_quick { 1 } else { SEEDS });
         let mut robustness = Robustness::default();
         if seeds > 1 {
             let seeds = (0..u64::from(seeds)).map(|number| first_seed.wrapping_add(number));
-            let trials: Vec<Trial> = seeds.map(|seed| trial(parameters, seed)).collect::<Result<_>>()?;
+            let trials: Vec<ExperimentTrial> = seeds.map(|seed| trial(parameters, seed)).collect::<Result<_>>()?;
             robustness.spread(&trials);
         }
         if self.sensitivity {
@@ -109,7 +109,7 @@ impl RobustnessArgs {
 }
 
 impl Robustness {
-    fn spread(&mut self, trials: &[Trial]) {
+    fn spread(&mut self, trials: &[ExperimentTrial]) {
         let seeds = trials.len();
         for (place, row) in trials[0].rows.iter().enumerate().filter(|(_, row)| row.gated) {
             let mut values: Vec<f64> = trials.iter().map(|trial| trial.rows[place].ours_value).collect();
@@ -166,7 +166,7 @@ impl Robustness {
 }
 
 impl ParameterEffect {
-    fn of(parameter: String, change: String, shipped: &Trial, changed: &Trial) -> Self {
+    fn of(parameter: String, change: String, shipped: &ExperimentTrial, changed: &ExperimentTrial) -> Self {
         let flips = |to_match: bool| -> Vec<String> {
             let pairs = shipped.rows.iter().zip(&changed.rows);
             let flipped = pairs.filter(|(before, after)| {
@@ -256,7 +256,8 @@ mod tests {
 
     #[test]
     fn a_gate_that_one_seed_breaks_does_not_hold() {
-        let trial = |holds: bool| Trial { rows: Vec::new(), gates: vec![Gate::new("a statement", "", holds)] };
+        let trial =
+            |holds: bool| ExperimentTrial { rows: Vec::new(), gates: vec![Gate::new("a statement", "", holds)] };
         let arguments = RobustnessArgs { seeds: Some(3), sensitivity: false };
         let measure = |broken: u64| {
             arguments
@@ -277,7 +278,7 @@ mod tests {
         let run = |text: &str, _: u64| {
             let file: toml::Table = text.parse()?;
             let fold = file["unit"]["fold-ns"].as_float().unwrap_or_default();
-            Ok(Trial {
+            Ok(ExperimentTrial {
                 rows: Vec::new(),
                 gates: vec![Gate::new(
                     "folds are quick",

@@ -24,7 +24,7 @@ use self::scale::SharpScalePoint;
 use super::calibration::{Calibration, RowLabel};
 use super::comparison::{Comparison, Gate, Remark, all_hold};
 use super::published::{self, PublishedNumber};
-use super::robustness::{RobustnessArgs, Trial};
+use super::robustness::{ExperimentTrial, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
 use crate::report::ReportArgs;
@@ -154,10 +154,10 @@ impl SharpPaper {
         points::measure_all(&points(&self.published, parameters)?, parameters, calls, seed)
     }
 
-    fn trial(&self, parameters: &SharpParameters, calls: u32, seed: u64) -> Result<Trial> {
+    fn trial(&self, parameters: &SharpParameters, calls: u32, seed: u64) -> Result<ExperimentTrial> {
         let times = self.measure(parameters, calls, seed)?;
         let (_, rows) = self.compare(parameters, &times)?;
-        Ok(Trial { rows, gates: gates(&times) })
+        Ok(ExperimentTrial { rows, gates: gates(&times) })
     }
 
     /// The model of the application, and every row.
@@ -381,7 +381,8 @@ mod tests {
         let paper = SharpPaper::read().expect("the shipped files are valid");
         let run = |text: &str| {
             let parameters = SharpParameters::parse(text).expect("in range");
-            paper.trial(&parameters, 2, 1).expect("it runs").rows
+            // Enough calls that the noise of Table II is seen.
+            paper.trial(&parameters, 40, 1).expect("it runs").rows
         };
         let names = paper.calibration.calibrated.iter().flatten();
         let changed: Vec<Vec<Comparison>> =

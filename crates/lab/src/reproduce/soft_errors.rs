@@ -15,7 +15,7 @@ use self::points::{ReplicationScheme, SoftErrorPattern, SoftErrorPoint};
 use super::calibration::Calibration;
 use super::comparison::{Comparison, Gate, Remark, all_hold};
 use super::published::{self, PublishedNumber};
-use super::robustness::{RobustnessArgs, Trial};
+use super::robustness::{ExperimentTrial, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
 use crate::report::ReportArgs;
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &ReproduceSoftErrorsArgs) -> Result<CommandOutcome>
     let (published, calibration) = read_published()?;
     let collectives = arguments.collectives.unwrap_or(COLLECTIVES[usize::from(arguments.quick)]);
     let points = points::measure_all(points::PRESET, collectives, arguments.seed)?;
-    let Trial { rows: comparisons, gates } = compare(&published, &calibration, &points)?;
+    let ExperimentTrial { rows: comparisons, gates } = compare(&published, &calibration, &points)?;
     let trial = |preset: &str, seed: u64| {
         let points = points::measure_all(preset, collectives.min(COLLECTIVES[1]), seed)?;
         compare(&published, &calibration, &points)
@@ -155,7 +155,11 @@ impl SoftErrorTimes<'_> {
     }
 }
 
-fn compare(published: &[PublishedNumber], calibration: &Calibration, points: &[SoftErrorPoint]) -> Result<Trial> {
+fn compare(
+    published: &[PublishedNumber],
+    calibration: &Calibration,
+    points: &[SoftErrorPoint],
+) -> Result<ExperimentTrial> {
     let times = SoftErrorTimes(points);
     let mut rows = Vec::new();
     for number in published {
@@ -163,7 +167,7 @@ fn compare(published: &[PublishedNumber], calibration: &Calibration, points: &[S
         let timed = if matches!(number.figure.as_str(), "3" | "4") { "reduce phase" } else { "whole allreduce" };
         rows.push(Comparison::new(number, ours, calibration, timed, remark(&number.id)));
     }
-    Ok(Trial { rows, gates: gates(&times) })
+    Ok(ExperimentTrial { rows, gates: gates(&times) })
 }
 
 /// The orderings that must hold in Figures 4 to 6.

@@ -182,7 +182,7 @@ impl SimulatedFigures {
             "is-a-over-b" => {
                 let SimulatedClasses { class_a_percent, class_b_percent } = self.classes;
                 let configuration =
-                    format!("{class_a_percent:.1} and {class_b_percent:.1} % of a run of 100 iterations");
+                    format!("{class_a_percent:.1} and {class_b_percent:.1} % of a run of 30 iterations");
                 Some((class_a_percent / class_b_percent, configuration))
             }
             "ft-many" => lost_by_many(NasKernel::Fourier),

@@ -26,6 +26,10 @@ const MANY_QUEUE_PAIRS: usize = 9;
 /// Runs for the cost of armed alternates are this many times longer: there is a probe every quarter of a second.
 const LONG_RUN_FACTOR: u32 = 4;
 
+/// Moments of a cut for many queue pairs and for the classes of IS, and iterations of the latter.
+const MAX_FURTHER_CUTS: u32 = 2;
+const CLASS_ITERATIONS: u32 = 30;
+
 /// The results of a kernel.
 #[derive(Clone, Copy, Serialize)]
 pub(in super::super) struct SimulatedSlowdown {
@@ -251,7 +255,7 @@ pub(super) fn simulate_slowdown(
         armed_percent: 100.0 * (micros(long_armed) / micros(plain) - 1.0),
         silent_ms: model.lost_ms(cuts, LinkNotification::Silent)?,
         noticed_ms: model.lost_ms(cuts, LinkNotification::Notified)?,
-        many_silent_ms: many.lost_ms(cuts.min(4), LinkNotification::Silent)?,
+        many_silent_ms: many.lost_ms(cuts.min(MAX_FURTHER_CUTS), LinkNotification::Silent)?,
     })
 }
 
@@ -260,9 +264,9 @@ pub(super) fn simulate_classes(parameters: MigrationParameters, cuts: u32, seed:
     let share = |size: f64| -> Result<f64> {
         let model = KernelModel::of(NasKernel::IntegerSort, parameters, seed);
         let compute = nanos(1e3 * size * parameters.kernels.is_us);
-        let model = KernelModel { size, compute, ..model };
+        let model = KernelModel { size, compute, iterations: CLASS_ITERATIONS, ..model };
         let run_ms = micros(model.run(model.iterations, 2, None)?) / 1e3;
-        let lost = model.lost_ms(cuts.min(4), LinkNotification::Silent)?.context("no cut")?;
+        let lost = model.lost_ms(cuts.min(MAX_FURTHER_CUTS), LinkNotification::Silent)?.context("no cut")?;
         Ok(100.0 * lost.median / run_ms)
     };
     Ok(SimulatedClasses { class_a_percent: share(1.0)?, class_b_percent: share(parameters.kernels.class_b_by_a)? })

@@ -8,9 +8,9 @@ use serde_json::Value;
 fn every_kernel_is_correct_with_and_without_a_cut() {
     let arguments = ["reproduce", "path-migration", "--seconds", "0.3", "--cuts", "2", "--format", "json"];
     let output = Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("pleach starts");
-    // Its gates are about times, which mean nothing while other tests run.
+    // Times of this machine are reported and not gated: they mean nothing while other tests run.
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{complaint}");
+    assert_eq!(output.status.code(), Some(0), "{complaint}{}", String::from_utf8_lossy(&output.stdout));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let kernels = report["kernels"].as_array().expect("a list");
     let names: Vec<&str> = kernels.iter().filter_map(|kernel| kernel["kernel"].as_str()).collect();
@@ -24,6 +24,7 @@ fn every_kernel_is_correct_with_and_without_a_cut() {
             assert!(run["moved"].as_u64() > Some(0), "{}: {run}", kernel["kernel"]);
         }
     }
-    let statements = report["comparisons"].as_array().expect("a list");
+    let statements = report["measured"].as_array().expect("a list");
     assert!(statements.iter().all(|row| row["claim"].as_str().is_some_and(|claim| claim.starts_with("PM-"))));
+    assert!(statements.iter().all(|row| row["gated"] == false));
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 
-pub(crate) use svg::{bar_chart, escape, histogram, latency_chart, line_chart, standalone};
+pub(crate) use svg::{bar_chart, category_chart, escape, histogram, latency_chart, line_chart, standalone};
 pub use text_table::{TableRows, format_table, with_header};
 
 /// The format of a report.

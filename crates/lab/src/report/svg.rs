@@ -235,17 +235,7 @@ pub(crate) fn line_chart(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &
     let y = ChartScale { from, to, start: HEIGHT - BOTTOM, end: TOP, logarithmic: true, min_step: 0.0 };
     let key_height = 16.0 * series.len().div_ceil(KEY_COLUMNS) as f64;
     let mut svg = open(&format!("{up} by {across}"), HEIGHT + key_height);
-    for (number, (name, _)) in series.iter().enumerate() {
-        let left = LEFT + (number % KEY_COLUMNS) as f64 * (WIDTH - LEFT - RIGHT) / KEY_COLUMNS as f64;
-        let height = 16.0 * (number / KEY_COLUMNS) as f64 + 12.0;
-        let (stroke, name) = (stroke(number), escape(name));
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{left:.1} {:.1}h22\" {stroke}/><text x=\"{:.1}\" y=\"{height:.1}\">{name}</text>",
-            height - 4.0,
-            left + 28.0,
-        );
-    }
+    write_key(&mut svg, &series.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     let _ = writeln!(svg, "<g transform=\"translate(0 {key_height})\">");
     vertical_axis(&mut svg, &y);
     for (number, (_, points)) in series.iter().enumerate() {
@@ -256,6 +246,78 @@ pub(crate) fn line_chart(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &
     horizontal_axis(&mut svg, &x, &escape(&format!("{across}; {up}")));
     svg.push_str("</g>\n</svg>\n");
     svg
+}
+
+/// Several series over the same named places, equally spaced. The vertical scale is linear, or logarithmic if all values are
+/// positive and far apart.
+pub(crate) fn category_chart(places: &[String], series: &[(&str, Vec<f64>)], what: &str) -> String {
+    let all = || series.iter().flat_map(|(_, values)| values.iter().copied());
+    let (least, most) = all().fold((f64::MAX, f64::MIN), |(a, b), value| (a.min(value), b.max(value)));
+    let logarithmic = least > 0.0 && most > 20.0 * least;
+    let (from, to) = match logarithmic {
+        true => (round_down(least), round_up(most)),
+        false => (least.min(0.0) * 1.05, most.max(0.0) * 1.05),
+    };
+    let to = if to > from { to } else { from + 1.0 };
+    let y = ChartScale { from, to, start: HEIGHT - BOTTOM, end: TOP, logarithmic, min_step: 0.0 };
+    let step = (WIDTH - LEFT - RIGHT) / places.len().max(1) as f64;
+    let x = |place: usize| LEFT + (place as f64 + 0.5) * step;
+    // Long names are turned and need room below.
+    let turned = places.iter().any(|name| name.len() as f64 * 6.5 > step);
+    let below = if turned { 90.0 } else { 0.0 };
+    let key_height = 16.0;
+    let mut svg = open(what, HEIGHT + key_height + below);
+    write_key(&mut svg, &series.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    let _ = writeln!(svg, "<g transform=\"translate(0 {key_height})\">");
+    vertical_axis(&mut svg, &y);
+    for (number, (_, values)) in series.iter().enumerate() {
+        let points: Vec<String> =
+            values.iter().enumerate().map(|(place, value)| format!("{:.1} {:.1}", x(place), y.at(*value))).collect();
+        let _ = writeln!(svg, "<path d=\"M{}\" {}/>", points.join("L"), stroke(number));
+        for (place, value) in values.iter().enumerate() {
+            let _ = writeln!(
+                svg,
+                "<circle class=\"dot\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.4\"><title>{}</title></circle>",
+                x(place),
+                y.at(*value),
+                short(*value)
+            );
+        }
+    }
+    let base = HEIGHT - BOTTOM + 15.0;
+    for (place, name) in places.iter().enumerate() {
+        let (x, name) = (x(place), escape(name));
+        let (anchor, turn) = if turned {
+            ("end", format!(" transform=\"rotate(-40 {x:.1} {base})\""))
+        } else {
+            ("middle", String::new())
+        };
+        let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{base}\" text-anchor=\"{anchor}\"{turn}>{name}</text>");
+    }
+    let middle = (LEFT + WIDTH - RIGHT) / 2.0;
+    let _ = writeln!(
+        svg,
+        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+        HEIGHT + below - 4.0,
+        escape(what)
+    );
+    svg.push_str("</g>\n</svg>\n");
+    svg
+}
+
+/// The names of the series above a chart, each with its stroke.
+fn write_key(svg: &mut String, names: &[&str]) {
+    for (number, name) in names.iter().enumerate() {
+        let left = LEFT + (number % KEY_COLUMNS) as f64 * (WIDTH - LEFT - RIGHT) / KEY_COLUMNS as f64;
+        let height = 16.0 * (number / KEY_COLUMNS) as f64 + 12.0;
+        let (stroke, name) = (stroke(number), escape(name));
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{left:.1} {:.1}h22\" {stroke}/><text x=\"{:.1}\" y=\"{height:.1}\">{name}</text>",
+            height - 4.0,
+            left + 28.0,
+        );
+    }
 }
 
 /// Entries in a row of the key.

@@ -1,15 +1,18 @@
-//! The comparison of a published number with ours.
+//! The comparison of a published number with ours and with that of a null model.
 
 use std::fmt;
 
 use serde::Serialize;
 
+use super::calibration::{Calibration, RowLabel};
 use super::published::PublishedNumber;
 
 /// The result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ReproductionVerdict {
+    /// The paper would print our number as it prints its own; a bound or a range holds.
+    Equal,
     /// Within the tolerance.
     Match,
     /// Outside it.
@@ -21,10 +24,16 @@ pub(crate) enum ReproductionVerdict {
 impl ReproductionVerdict {
     pub(crate) fn label(self) -> &'static str {
         match self {
+            Self::Equal => "equal",
             Self::Match => "match",
             Self::Differs => "differs",
             Self::NotReproducible => "not reproducible",
         }
+    }
+
+    /// Whether the number is reproduced, to the printed precision or within the tolerance.
+    pub(crate) fn is_match(self) -> bool {
+        matches!(self, Self::Equal | Self::Match)
     }
 }
 
@@ -42,6 +51,15 @@ pub(crate) struct Comparison {
     pub ours_value: f64,
     pub verdict: ReproductionVerdict,
     pub gated: bool,
+    pub label: RowLabel,
+    /// The choice that an informed row rests on, or what an input sets.
+    pub choice: String,
+    /// The number of the null model, and whether it counts as a match as well.
+    pub null: String,
+    #[serde(skip)]
+    pub null_value: f64,
+    pub null_matches: bool,
+    /// The configuration behind our number, where there are several.
     pub preset: String,
     /// An explanation, if the numbers differ.
     pub remark: String,
@@ -49,31 +67,54 @@ pub(crate) struct Comparison {
 
 impl Comparison {
     /// Compares our value with the published one.
-    pub(crate) fn new(published: &PublishedNumber, ours: f64, preset: &str, remark: Option<Remark>) -> Self {
-        let is_near = (ours - published.value).abs() <= published.tolerance;
+    pub(crate) fn new(
+        published: &PublishedNumber,
+        ours: f64,
+        calibration: &Calibration,
+        preset: &str,
+        remark: Option<Remark>,
+    ) -> Self {
+        let is_match = published.matches(ours);
         let verdict = match &remark {
-            _ if is_near => ReproductionVerdict::Match,
+            _ if is_match && published.value.is_printed_as(ours) => ReproductionVerdict::Equal,
+            _ if is_match => ReproductionVerdict::Match,
             Some(Remark::Impossible(_)) => ReproductionVerdict::NotReproducible,
             _ => ReproductionVerdict::Differs,
         };
         let remark = match remark {
-            Some(Remark::Why(text) | Remark::Impossible(text)) if !is_near => text.to_string(),
+            Some(Remark::Why(text) | Remark::Impossible(text)) if !is_match => text.to_string(),
             _ => String::new(),
         };
+        let (label, choice) = calibration.label(&published.id);
         Self {
             figure: published.figure.clone(),
             id: published.id.clone(),
             claim: published.claim.clone(),
             statement: published.statement.clone(),
-            published: published.unit.format(published.value),
+            published: published.value.format(published.unit),
             ours: published.unit.format(ours),
-            published_value: published.value,
+            published_value: published.value.reference(),
             ours_value: ours,
             verdict,
             gated: published.gated,
+            label,
+            choice: choice.to_owned(),
+            null: published.unit.format(published.null),
+            null_value: published.null,
+            null_matches: published.matches(published.null),
             preset: preset.into(),
             remark,
         }
+    }
+
+    /// The statement, marked if it is gated.
+    pub(crate) fn marked_statement(&self) -> String {
+        format!("{}{}", self.statement, if self.gated { " *" } else { "" })
+    }
+
+    /// The number of the null model, marked if it counts as a match as well.
+    pub(crate) fn marked_null(&self) -> String {
+        format!("{}{}", self.null, if self.null_matches { " (matches)" } else { "" })
     }
 }
 
@@ -89,14 +130,36 @@ pub(crate) enum Remark {
 /// A statement that must hold, whatever the exact numbers.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Gate {
+    /// The same for every seed.
     pub statement: String,
+    /// Our numbers behind it.
+    pub detail: String,
     pub holds: bool,
+}
+
+impl Gate {
+    pub(crate) fn new(statement: impl Into<String>, detail: impl Into<String>, holds: bool) -> Self {
+        Self { statement: statement.into(), detail: detail.into(), holds }
+    }
+
+    /// The statement with our numbers.
+    pub(crate) fn sentence(&self) -> String {
+        match self.detail.as_str() {
+            "" => self.statement.clone(),
+            detail => format!("{} ({detail})", self.statement),
+        }
+    }
 }
 
 impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", if self.holds { "holds " } else { "BROKEN" }, self.statement)
+        write!(f, "{} {}", if self.holds { "holds " } else { "BROKEN" }, self.sentence())
     }
+}
+
+/// Whether every gated number and every gate holds.
+pub(crate) fn all_hold(rows: &[Comparison], gates: &[Gate]) -> bool {
+    rows.iter().filter(|row| row.gated).all(|row| row.verdict.is_match()) && gates.iter().all(|gate| gate.holds)
 }
 
 /// The verdict on all gated numbers.

@@ -3,12 +3,15 @@
 mod calibration;
 mod checksums;
 mod comparison;
+mod figure_charts;
 mod parameter_file;
 mod path_migration;
 mod published;
 mod quadrics;
+mod robustness;
 mod sharp;
 mod soft_errors;
+mod summary;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -44,5 +47,76 @@ pub fn run(arguments: &ReproduceArgs) -> Result<CommandOutcome> {
         Paper::Sharp(arguments) => sharp::run(arguments),
         Paper::Quadrics(arguments) => quadrics::run(arguments),
         Paper::Checksums(arguments) => checksums::run(arguments),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::calibration::Calibration;
+    use super::published::{PublishedNumber, read_published};
+
+    /// The claims of a paper, its folder, published numbers and calibration.
+    fn papers() -> Vec<(&'static str, &'static str, Vec<PublishedNumber>, Calibration)> {
+        macro_rules! paper {
+            ($claims:literal, $folder:literal) => {{
+                let published = include_str!(concat!("../../experiments/", $folder, "/published.csv"));
+                let calibration = include_str!(concat!("../../experiments/", $folder, "/calibration.toml"));
+                let published = read_published(published).expect($folder);
+                let calibration = Calibration::parse(calibration, &published).expect($folder);
+                ($claims, $folder, published, calibration)
+            }};
+        }
+        vec![
+            paper!("SE", "soft-errors"),
+            paper!("CK", "checksums"),
+            paper!("PM", "path-migration"),
+            paper!("QN", "quadrics"),
+            paper!("SH", "sharp"),
+        ]
+    }
+
+    fn read_document(name: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    #[test]
+    fn every_claim_has_a_row_or_a_reason() {
+        let claims = read_document("docs/claims.md");
+        for (prefix, folder, published, calibration) in papers() {
+            let defined: BTreeSet<&str> = claims
+                .lines()
+                .filter_map(|line| line.strip_prefix("- **")?.split_once("**"))
+                .map(|(claim, _)| claim)
+                .filter(|claim| claim.split_once('-').is_some_and(|(of, _)| of == prefix))
+                .collect();
+            let rows = published.iter().map(|row| row.claim.as_str());
+            let covered: BTreeSet<&str> =
+                rows.chain(calibration.claims_without_row.keys().map(String::as_str)).collect();
+            assert_eq!(defined, covered, "{folder}: claims of docs/claims.md, and those with a row or a reason");
+        }
+    }
+
+    #[test]
+    fn the_index_lists_every_experiment() {
+        let index = read_document("experiments/README.md");
+        for (_, folder, ..) in papers() {
+            assert!(index.contains(&format!("[{folder}]({folder}/README.md)")), "{folder}");
+            assert!(index.contains(&format!("`pleach reproduce {folder}`")), "{folder}");
+        }
+    }
+
+    #[test]
+    fn no_gate_is_half_as_wide_as_its_number() {
+        // A tolerance as wide as the published number itself would let any model pass.
+        for (_, folder, published, _) in papers() {
+            for row in published.iter().filter(|row| row.gated && row.value.reference() != 0.0) {
+                let published = row.value.reference().abs();
+                assert!(row.tolerance < published / 2.0, "{folder}: {} within {}", row.id, row.tolerance);
+            }
+        }
     }
 }

@@ -11,14 +11,18 @@ use crate::text_file::read_text;
 /// Maximum size of a file; the shipped ones have a few thousand bytes.
 const MAX_BYTES: u64 = 1 << 18;
 
-/// Reads a parameter file, or the shipped parameters (name and text) if no file is given.
+/// Reads a parameter file, or the shipped parameters (name and text) if no file is given: the text and what it says.
 pub(super) fn read_parameters<P>(
     file: Option<&Path>,
     shipped: (&str, &str),
     parse: impl Fn(&str) -> Result<P>,
-) -> Result<P> {
-    let Some(file) = file else { return parse(shipped.1).with_context(|| shipped.0.to_owned()) };
-    parse(&read_text(file, MAX_BYTES)?).with_context(|| file.display().to_string())
+) -> Result<(String, P)> {
+    let (name, text) = match file {
+        None => (shipped.0.to_owned(), shipped.1.to_owned()),
+        Some(file) => (file.display().to_string(), read_text(file, MAX_BYTES)?),
+    };
+    let parameters = parse(&text).context(name)?;
+    Ok((text, parameters))
 }
 
 /// Checks that a parameter is in its range.

@@ -1,6 +1,10 @@
 //! The bandwidth lost to checksums on this machine, and on the paper's clusters (CK-9).
 
+use std::time::Duration;
+
 use anyhow::Result;
+use checksum::Algorithm;
+use checksum::tuning::{CopyStrategy, TimingCandidate, time_candidates};
 use serde::Serialize;
 
 use crate::bench::TrialSummary;
@@ -31,6 +35,29 @@ pub(super) fn measure() -> Result<Vec<MeasuredChecksumLoss>> {
         }
     }
     Ok(found)
+}
+
+/// The speed of an algorithm on blocks of 32 KB: alone, after a copy, and fused with it (CK-2, CK-5).
+#[derive(Serialize)]
+pub(super) struct MeasuredSpeed {
+    pub(super) algorithm: &'static str,
+    /// In the order of [`CopyStrategy::ALL`].
+    pub(super) gb_per_s: [f64; 3],
+}
+
+/// Measures every algorithm in all three ways.
+pub(super) fn measure_speeds() -> Vec<MeasuredSpeed> {
+    let candidates: Vec<TimingCandidate> = TimingCandidate::codes().collect();
+    let timing = time_candidates(&candidates, 32 << 10, 5, Duration::from_micros(200));
+    let speed = |algorithm: Algorithm, way: CopyStrategy| {
+        let wanted = TimingCandidate::Code(algorithm, way);
+        timing.samples.iter().find(|sample| sample.candidate == wanted).map_or(f64::NAN, |sample| sample.median())
+    };
+    let row = |algorithm: Algorithm| MeasuredSpeed {
+        algorithm: algorithm.name(),
+        gb_per_s: CopyStrategy::ALL.map(|way| speed(algorithm, way)),
+    };
+    Algorithm::ALL.iter().copied().map(row).collect()
 }
 
 impl MeasuredChecksumLoss {

@@ -1,4 +1,4 @@
-//! One message on the simulated clusters of CK-8, with our protocol machines: without a checksum, and with five schemes (CK-4, CK-9).
+//! One message on the simulated clusters of CK-8, with our protocol machines: without a checksum, and with several schemes (CK-4, CK-9).
 
 use std::sync::Arc;
 
@@ -18,25 +18,17 @@ use simulator::{Forwarding, LinkParameters};
 use topology::{Fabric, NodeId};
 use units::{Rank, SimSpan, SimTime, Span};
 
-/// A cluster of the paper.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ChecksumCluster {
-    /// Network bandwidth in megabits per second.
-    megabits: u64,
-    /// Picoseconds per byte: of a checksum, alone or fused with the copy; and of a plain copy.
-    checksum: u64,
-    copy: u64,
-}
+use super::parameters::ClusterTable;
 
-/// 3 GB/s, 6 GB/s, 4.53 GB/s (CK-4 to CK-6).
-pub(super) const JACK: ChecksumCluster = ChecksumCluster { megabits: 24_000, checksum: 167, copy: 221 };
-/// The paper names its hardware and gives no speeds (CK-8). Assumed: the data rate of InfiniBand DDR, and the processor of jack at
-/// 2.53 instead of 2.67 GHz.
-pub(super) const GRAPHENE: ChecksumCluster = ChecksumCluster { megabits: 16_000, checksum: 176, copy: 233 };
 /// What the paper's receiver has left to check when the last byte of a chunk arrives (CK-7).
 const SUB_BLOCK: usize = 4 << 10;
-/// Between two packets (CK-7).
-const GAP: Span = Span::from_nanos(300);
+/// The switch and two wires of the simulated network, in microseconds. The adapters take the rest of the latency.
+const NETWORK_US: f64 = 0.4;
+
+/// Picoseconds per byte at so many GB/s.
+fn byte_ps(gb_per_s: f64) -> u64 {
+    (1e3 / gb_per_s).round() as u64
+}
 
 /// How the checksum of a message is computed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -44,6 +36,10 @@ const GAP: Span = Span::from_nanos(300);
 pub(super) enum ChecksumScheme {
     /// No checksum; copies are not counted either.
     Plain,
+    /// No checksum; chunks are copied through the pipeline.
+    Copied,
+    /// Over the whole message, before it is sent and after it has arrived, by a library without a pipeline.
+    Outside,
     /// Over the whole message, before it is sent and after it has arrived.
     Naive,
     /// Each chunk is copied, then checksummed.
@@ -60,16 +56,18 @@ impl ChecksumScheme {
     pub(super) const CHECKED: [Self; 5] =
         [Self::Naive, Self::CopyThen, Self::Fused, Self::SuperPipelined, Self::SubBlocks];
 
-    fn costs(self, cluster: &ChecksumCluster) -> MessagingCosts {
-        let ChecksumCluster { checksum, copy, .. } = *cluster;
+    fn costs(self, cluster: &ClusterTable) -> MessagingCosts {
+        let (checksum, copy) = (byte_ps(cluster.checksum), byte_ps(cluster.memory_copy));
         let costs = MessagingCosts {
             copy_ps_per_byte: 0,
-            gap: GAP.into(),
+            gap: gap(cluster).into(),
             separate_pass_ps_per_byte: 0,
             uncopied_bytes: usize::MAX,
         };
         match self {
             Self::Plain => costs,
+            Self::Copied => MessagingCosts { copy_ps_per_byte: byte_ps(cluster.pipeline_copy), ..costs },
+            Self::Outside => MessagingCosts { separate_pass_ps_per_byte: byte_ps(cluster.outside), ..costs },
             Self::Naive => MessagingCosts { separate_pass_ps_per_byte: checksum, ..costs },
             Self::CopyThen => MessagingCosts { copy_ps_per_byte: copy + checksum, ..costs },
             Self::Fused | Self::SuperPipelined => MessagingCosts { copy_ps_per_byte: checksum, ..costs },
@@ -77,13 +75,18 @@ impl ChecksumScheme {
         }
     }
 
-    fn settings(self, cluster: &ChecksumCluster, bytes: usize) -> MessagingSettings {
-        let ChecksumCluster { checksum, copy, .. } = *cluster;
+    fn settings(self, cluster: &ClusterTable, bytes: usize) -> MessagingSettings {
+        let checksum = byte_ps(cluster.checksum);
         let base = MessagingSettings {
             // Only the time of the checksum matters here, not its algorithm.
-            copy_bytes_per_us: 1_000_000 / if self == Self::CopyThen { copy + checksum } else { checksum },
-            packet_cost: GAP,
-            initial_rtt: Span::from_nanos(2_800),
+            copy_bytes_per_us: 1_000_000
+                / match self {
+                    Self::CopyThen => byte_ps(cluster.memory_copy) + checksum,
+                    Self::Copied => byte_ps(cluster.pipeline_copy),
+                    _ => checksum,
+                },
+            packet_cost: gap(cluster),
+            initial_rtt: Span::from_nanos((2e3 * cluster.latency_us) as u64),
             eager_bytes: (16 << 10) - 1,
             fragment_bytes: 1 << 20,
             depth: 2,
@@ -101,12 +104,21 @@ impl ChecksumScheme {
     }
 }
 
+fn gap(cluster: &ClusterTable) -> Span {
+    Span::from_nanos((1e3 * cluster.gap_us).round() as u64)
+}
+
 /// The loss at one message size.
 #[derive(Clone, Serialize)]
 pub(super) struct ChecksumLossPoint {
     pub(super) bytes: usize,
-    /// One-way time without a checksum, in microseconds.
+    /// One-way time without a checksum, in microseconds: without copies, and with them.
     pub(super) plain_us: f64,
+    pub(super) copied_us: f64,
+    /// Percent of the bandwidth that the super-pipeline loses against a baseline that copies.
+    pub(super) lost_over_copies_percent: f64,
+    /// Percent lost by a checksum outside the pipeline.
+    pub(super) outside_percent: f64,
     /// Percent of the bandwidth lost, in the order of [`ChecksumScheme::CHECKED`].
     pub(super) lost_percent: Vec<f64>,
 }
@@ -121,15 +133,25 @@ impl ChecksumLossPoint {
 pub(super) const SIZES: [usize; 9] =
     [1 << 10, 4 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
-pub(super) fn points(cluster: &ChecksumCluster) -> Result<Vec<ChecksumLossPoint>> {
+pub(super) fn points(cluster: &ClusterTable) -> Result<Vec<ChecksumLossPoint>> {
     SIZES.into_iter().map(|bytes| point(cluster, bytes)).collect()
 }
 
-fn point(cluster: &ChecksumCluster, bytes: usize) -> Result<ChecksumLossPoint> {
+fn point(cluster: &ClusterTable, bytes: usize) -> Result<ChecksumLossPoint> {
     let plain = one_way(cluster, ChecksumScheme::Plain, bytes)?;
-    let lost = |scheme: ChecksumScheme| Ok(100.0 * (1.0 - plain / one_way(cluster, scheme, bytes)?));
+    let copied = one_way(cluster, ChecksumScheme::Copied, bytes)?;
+    let lost_against =
+        |baseline: f64, scheme: ChecksumScheme| Ok(100.0 * (1.0 - baseline / one_way(cluster, scheme, bytes)?));
+    let lost = |scheme: ChecksumScheme| lost_against(plain, scheme);
     let lost_percent = ChecksumScheme::CHECKED.into_iter().map(lost).collect::<Result<_>>()?;
-    Ok(ChecksumLossPoint { bytes, plain_us: plain, lost_percent })
+    Ok(ChecksumLossPoint {
+        bytes,
+        plain_us: plain,
+        copied_us: copied,
+        lost_over_copies_percent: lost_against(copied, ChecksumScheme::SuperPipelined)?,
+        outside_percent: lost(ChecksumScheme::Outside)?,
+        lost_percent,
+    })
 }
 
 #[derive(Default)]
@@ -153,14 +175,13 @@ impl MessagingObserver for ArrivalRecorder {
 }
 
 /// Microseconds from posting the send until the receiver has the message.
-fn one_way(cluster: &ChecksumCluster, scheme: ChecksumScheme, bytes: usize) -> Result<f64> {
+pub(super) fn one_way(cluster: &ClusterTable, scheme: ChecksumScheme, bytes: usize) -> Result<f64> {
     let fabric = Arc::new(Fabric::xgft(&[2], &[1]).map_err(|error| anyhow::anyhow!("{error:?}"))?);
-    // 1.4 us in total with two wires (CK-6).
     let link = LinkParameters {
-        byte_time: ByteTime::of_megabits(cluster.megabits),
+        byte_time: ByteTime::of_megabits((8e3 * cluster.network).round() as u64),
         wire: SimSpan::from_nanos(100),
         switch_delay: SimSpan::from_nanos(200),
-        adapter_delay: SimSpan::from_nanos(1_000),
+        adapter_delay: SimSpan::from_nanos((1e3 * (cluster.latency_us - NETWORK_US)).round() as u64),
         forwarding: Forwarding::CutThrough,
         virtual_lanes: 1,
         buffer_bytes: 64 << 10,
@@ -196,18 +217,23 @@ fn one_way(cluster: &ChecksumCluster, scheme: ChecksumScheme, bytes: usize) -> R
 
 #[cfg(test)]
 mod tests {
+    use super::super::parameters::{ChecksumParameters, TEXT};
     use super::*;
+
+    fn jack() -> ClusterTable {
+        ChecksumParameters::parse(TEXT).expect("the shipped file is valid").jack
+    }
 
     #[test]
     fn a_plain_message_takes_what_the_network_takes() {
         // 1.4 us, a gap, and 4,096 bytes at 3 GB/s with their headers.
-        let micros = one_way(&JACK, ChecksumScheme::Plain, 4_096).expect("the message arrives");
+        let micros = one_way(&jack(), ChecksumScheme::Plain, 4_096).expect("the message arrives");
         assert!((3.0..3.4).contains(&micros), "{micros}");
     }
 
     #[test]
     fn the_schemes_keep_their_order_for_long_messages() {
-        let point = point(&JACK, 1 << 20).expect("the message arrives");
+        let point = point(&jack(), 1 << 20).expect("the message arrives");
         let lost: Vec<f64> = ChecksumScheme::CHECKED.map(|scheme| point.lost(scheme)).to_vec();
         assert!(lost[0] > 45.0 && lost[3] < 2.0 && lost[3] < lost[2], "{lost:?}");
     }

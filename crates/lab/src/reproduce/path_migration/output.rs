@@ -7,42 +7,46 @@ use super::simulated_output;
 use super::slowdown_chart::slowdown_chart;
 use super::statistics::{format_optional, format_percent};
 use super::transitions::TransitionMeasurements;
-use super::{PathMigrationFindings, SimulatedComparison};
+use super::{MeasuredFindings, PathMigrationFindings};
 use crate::bench::migration::DisturbedLatency;
 use crate::nas_kernels::RANKS;
-use crate::report::{TableRows, escape, format_table, line_chart, page, with_header};
+use crate::report::{TableRows, format_table, line_chart, page, with_header};
+use crate::reproduce::comparison::{Gate, explain_differences, gated_sentence};
+use crate::reproduce::figure_charts::figure_charts;
 
 /// For a number without a measurement.
 const NOT_MEASURED: &str = "not measured: no run had such a cut before its end";
 
 fn comparisons(findings: &PathMigrationFindings) -> TableRows {
-    let header = [
-        "figure",
-        "statement",
-        "published",
-        "measured",
-        "verdict",
-        "simulated",
-        "verdict",
-        "measured on",
-        "simulated on",
-    ];
+    let header = ["figure", "statement", "published", "simulated", "verdict", "label", "null model", "simulated on"];
     with_header(
         header,
         findings.comparisons.iter().map(|row| {
-            let simulated_row = findings.simulated_comparisons.iter().find(|simulated| simulated.id == row.id);
-            let simulated = |of: fn(&SimulatedComparison) -> &str| simulated_row.map_or("-", of).to_owned();
-            let gate = if row.gated { "*" } else { "" };
             [
-                format!("{}{gate}", row.figure),
+                row.figure.clone(),
+                row.marked_statement(),
+                row.published.clone(),
+                row.ours.clone(),
+                row.verdict.label().into(),
+                row.label.name().into(),
+                row.marked_null(),
+                row.preset.clone(),
+            ]
+        }),
+    )
+}
+
+fn measured_rows(measured: &MeasuredFindings) -> TableRows {
+    with_header(
+        ["figure", "statement", "published", "this machine", "verdict", "measured on"],
+        measured.measured.iter().map(|row| {
+            [
+                row.figure.clone(),
                 row.statement.clone(),
                 row.published.clone(),
                 row.ours.clone(),
                 row.verdict.label().into(),
-                simulated(|simulated| &simulated.simulated),
-                simulated(|simulated| simulated.verdict.label()),
                 row.preset.clone(),
-                simulated(|simulated| &simulated.of),
             ]
         }),
     )
@@ -114,28 +118,36 @@ fn kernel_rows(kernels: &[KernelCutResults]) -> TableRows {
     with_header(header, kernels.iter().flat_map(|results| RunVariant::ALL.map(|variant| one(results, variant))))
 }
 
-fn tables(findings: &PathMigrationFindings) -> Vec<(&'static str, TableRows)> {
-    let transitions = &findings.transitions;
+fn measured_tables(measured: &MeasuredFindings) -> Vec<(&'static str, TableRows)> {
+    let transitions = &measured.transitions;
     vec![
-        ("Kernels (Figures 9 to 12): medians and quartiles", kernel_rows(&findings.kernels)),
-        ("Transitions (Figures 5 and 6)", transition_rows(transitions)),
-        ("128-byte messages while all connections migrate (Figure 7)", latency_rows(&transitions.by_count)),
-        ("Messages by size while all connections migrate", latency_rows(&transitions.while_migrating)),
-        ("Messages by size after a cut that is noticed (Figure 8)", latency_rows(&transitions.noticed_cut)),
-        ("Messages by size after a cut that is silent", latency_rows(&transitions.silent_cut)),
+        ("This machine: published numbers", measured_rows(measured)),
+        ("This machine: kernels (Figures 9 to 12), medians and quartiles", kernel_rows(&measured.kernels)),
+        ("This machine: transitions (Figures 5 and 6)", transition_rows(transitions)),
+        (
+            "This machine: 128-byte messages while all connections migrate (Figure 7)",
+            latency_rows(&transitions.by_count),
+        ),
+        ("This machine: messages by size while all connections migrate", latency_rows(&transitions.while_migrating)),
+        ("This machine: messages by size after a cut that is noticed", latency_rows(&transitions.noticed_cut)),
+        ("This machine: messages by size after a silent cut (Figure 8)", latency_rows(&transitions.silent_cut)),
     ]
-    .into_iter()
-    .chain(simulated_output::tables(&findings.simulated))
-    .collect()
 }
 
-fn notes(findings: &PathMigrationFindings) -> Vec<String> {
+fn tables(findings: &PathMigrationFindings) -> Vec<(&'static str, TableRows)> {
+    let mut tables = simulated_output::tables(&findings.simulated);
+    tables.extend(findings.measured.iter().flat_map(measured_tables));
+    tables
+}
+
+fn measured_notes(measured: &MeasuredFindings) -> Vec<String> {
     let mut notes = vec![format!(
-        "Slower: runs with a cut compared with the armed runs before and after, armed runs with those with one path; {RANKS} ranks \
-         on {} cores. Lost: within the run, after the cut; armed runs at the same moments show the noise.",
-        findings.cores
+        "This machine: runs of {} s, cable cut at {} moments. Slower: runs with a cut compared with the armed runs before and after, \
+         armed runs with those with one path; {RANKS} ranks on {} cores. Lost: within the run, after the cut; armed runs at the same \
+         moments show the noise.",
+        measured.seconds, measured.cuts, measured.cores
     )];
-    for results in &findings.kernels {
+    for results in &measured.kernels {
         notes.push(format!(
             "{}: {} runs of {} to {} iterations, {} of them shorter than requested; other programs used {} % of the processors, so {} of {} \
              comparisons are undisturbed; {} ends migrated without a cut.",
@@ -150,32 +162,46 @@ fn notes(findings: &PathMigrationFindings) -> Vec<String> {
             results.stray_moves()
         ));
     }
-    let [arming, migrating] = [&findings.transitions.arming_fit, &findings.transitions.migrating_fit];
+    let [arming, migrating] = [&measured.transitions.arming_fit, &measured.transitions.migrating_fit];
     notes.push(format!(
         "Arming takes {:.1} us per connection plus {:.0} us (R\u{b2} {:.3}), migrating {:.1} and {:.0} us (R\u{b2} {:.3}).",
         arming.slope, arming.start, arming.r_squared, migrating.slope, migrating.start, migrating.r_squared
     ));
-    notes.push(simulated_output::notes(&findings.simulated));
     notes
+}
+
+/// Explanations and notes, one a line.
+fn notes(findings: &PathMigrationFindings) -> Vec<String> {
+    let mut notes = vec![simulated_output::notes(&findings.simulated)];
+    if let Some(measured) = &findings.measured {
+        let remarks = measured.measured.iter().filter(|row| !row.remark.is_empty());
+        notes.extend(remarks.map(|row| format!("{}, this machine: {}", row.id, row.remark)));
+        notes.extend(measured.missing.iter().map(|id| format!("{id}: {NOT_MEASURED}")));
+        notes.extend(measured_notes(measured));
+    }
+    notes
+}
+
+const TITLE: &str = "Automatic path migration";
+
+fn statements(findings: &PathMigrationFindings) -> Vec<String> {
+    let mut statements: Vec<String> = findings.gates.iter().map(Gate::to_string).collect();
+    for target in findings.measured.iter().flat_map(|measured| &measured.targets) {
+        statements.push(format!(
+            "{} {}",
+            if target.holds { "target, met:" } else { "target, not met:" },
+            target.sentence()
+        ));
+    }
+    statements.push(gated_sentence(findings.holds).to_owned());
+    statements
 }
 
 /// As text.
 pub(super) fn table(findings: &PathMigrationFindings) -> String {
-    let mut text = format!(
-        "Automatic path migration: runs of {} s, cable cut at {} moments\n\n{}",
-        findings.seconds,
-        findings.cuts,
-        format_table(&comparisons(findings))
-    );
-    for row in findings.comparisons.iter().filter(|row| !row.remark.is_empty()) {
-        let _ = writeln!(text, "  {}: {}", row.id, row.remark);
-    }
-    for row in findings.simulated_comparisons.iter().filter(|row| !row.remark.is_empty()) {
-        let _ = writeln!(text, "  {}, simulated: {}", row.id, row.remark);
-    }
-    for id in &findings.missing {
-        let _ = writeln!(text, "  {id}: {NOT_MEASURED}");
-    }
+    let mut text = format!("{TITLE}\n\n{}\n", findings.summary.head_text());
+    text += &format_table(&comparisons(findings));
+    text += &explain_differences(&findings.comparisons);
     for (title, rows) in tables(findings) {
         let _ = write!(text, "\n{title}\n{}", format_table(&rows));
     }
@@ -183,21 +209,38 @@ pub(super) fn table(findings: &PathMigrationFindings) -> String {
     for note in notes(findings) {
         let _ = writeln!(text, "{note}");
     }
-    let _ = writeln!(text, "\nGated:");
-    for gate in &findings.gates {
-        let _ = writeln!(text, "  {gate}");
-    }
-    let _ = writeln!(text, "Targets:");
-    for gate in &findings.targets {
-        let _ = writeln!(text, "  {} {}", if gate.holds { "met    " } else { "not met" }, gate.statement);
-    }
-    text
+    let _ = write!(text, "\n{}", findings.summary.tail_text());
+    let _ = writeln!(text, "* gated: the exit status depends on it. So does each of these:");
+    text + &statements(findings).join("\n") + "\n"
 }
 
 /// As an HTML page.
 pub(super) fn html(findings: &PathMigrationFindings) -> String {
+    let verdict: String = statements(findings).iter().map(|sentence| page::paragraph(sentence)).collect();
+    let mut sections = vec![("Verdict".to_owned(), verdict), findings.summary.head_section()];
+    let remarks: String = explain_differences(&findings.comparisons).lines().map(page::paragraph).collect();
+    sections.push(("Published and simulated".to_owned(), page::html_table(&comparisons(findings)) + &remarks));
+    let mut rows = findings.comparisons.clone();
+    rows.sort_by_key(|row| row.figure.parse::<u32>().unwrap_or(0));
+    for rows in rows.chunk_by(|a, b| a.figure == b.figure) {
+        sections.push((format!("Figure {}", rows[0].figure), figure_charts(rows)));
+    }
+    sections.push((
+        "Simulated transitions by connections".to_owned(),
+        simulated_output::transitions_chart(&findings.simulated),
+    ));
+    if let Some(measured) = &findings.measured {
+        sections.extend(measured_charts(measured));
+    }
+    sections.extend(tables(findings).into_iter().map(|(title, rows)| (title.to_owned(), page::html_table(&rows))));
+    sections.push(("Notes".to_owned(), notes(findings).iter().map(|note| page::paragraph(note)).collect()));
+    sections.extend(findings.summary.tail_sections());
+    page::html_page(TITLE, &sections)
+}
+
+fn measured_charts(measured: &MeasuredFindings) -> [(String, String); 3] {
     let points = |of: fn(&super::transitions::TransitionRow) -> f64| -> Vec<(f64, f64)> {
-        findings.transitions.rows.iter().map(|row| (row.connections as f64, of(row))).collect()
+        measured.transitions.rows.iter().map(|row| (row.connections as f64, of(row))).collect()
     };
     let by_count = [
         ("MIGRATED to ARMED", points(|row| row.arming_us.median)),
@@ -207,46 +250,16 @@ pub(super) fn html(findings: &PathMigrationFindings) -> String {
         rows.iter().map(|row| (row.bytes as f64, row.per_connection_us.median.max(0.1))).collect()
     };
     let by_size = [
-        ("by hand", added(&findings.transitions.while_migrating)),
-        ("cut, noticed", added(&findings.transitions.noticed_cut)),
-        ("cut, silent", added(&findings.transitions.silent_cut)),
+        ("by hand", added(&measured.transitions.while_migrating)),
+        ("cut, noticed", added(&measured.transitions.noticed_cut)),
+        ("cut, silent", added(&measured.transitions.silent_cut)),
     ];
-    let mut sections = vec![
+    [
+        ("This machine: slower than without a fault, %, run by run".to_owned(), slowdown_chart(&measured.kernels)),
+        ("This machine: transitions by connections".to_owned(), line_chart(&by_count, "connections", "us")),
         (
-            "Published, measured and simulated".to_owned(),
-            page::html_table(&comparisons(findings))
-                + &remarks(findings)
-                + &simulated_output::remarks(&findings.simulated_comparisons),
-        ),
-        ("Statements".to_owned(), statements(findings)),
-        ("Slower than without a fault, %, run by run".to_owned(), slowdown_chart(&findings.kernels)),
-        ("Transitions by connections".to_owned(), line_chart(&by_count, "connections", "us")),
-        ("Simulated transitions by connections".to_owned(), simulated_output::transitions_chart(&findings.simulated)),
-        (
-            "Added per connection by size".to_owned(),
+            "This machine: added per connection by size".to_owned(),
             line_chart(&by_size, "bytes of a message", "us added per connection"),
         ),
-    ];
-    for (title, rows) in tables(findings) {
-        sections.push((title.to_owned(), page::html_table(&rows)));
-    }
-    let notes: String = notes(findings).iter().map(|note| format!("<p>{}</p>", escape(note))).collect();
-    sections.push(("Notes".to_owned(), notes));
-    page::html_page("Automatic path migration, published and ours", &sections)
-}
-
-fn remarks(findings: &PathMigrationFindings) -> String {
-    let rows = findings.comparisons.iter().filter(|row| !row.remark.is_empty());
-    let remarks = rows.map(|row| format!("<p>{}: {}</p>", row.id, escape(&row.remark)));
-    remarks.chain(findings.missing.iter().map(|id| format!("<p>{id}: {NOT_MEASURED}</p>"))).collect()
-}
-
-fn statements(findings: &PathMigrationFindings) -> String {
-    let item = |status: &str, statement: &str| format!("<li>{status}: {}</li>", escape(statement));
-    let gated = findings.gates.iter().map(|gate| item(if gate.holds { "holds" } else { "broken" }, &gate.statement));
-    let targets = findings
-        .targets
-        .iter()
-        .map(|gate| item(if gate.holds { "target, met" } else { "target, not met" }, &gate.statement));
-    format!("<ul>{}</ul>", gated.chain(targets).collect::<String>())
+    ]
 }

@@ -67,15 +67,13 @@ impl TransitionMeasurements {
     }
 }
 
-/// The added time is a difference of two latencies; below this, in microseconds, it is noise.
-const MIN_ADDED: f64 = 5.0;
-
-/// The added time per connection: the largest messages relative to the smallest.
+/// The added time per connection: the largest messages relative to the smallest. It is a difference of two latencies, so the ratio
+/// means little where their spread is as large; the configuration shows both.
 pub(super) fn by_size(rows: &[DisturbedLatency]) -> (f64, String) {
     let (small, large) = (&rows[0], &rows[rows.len() - 1]);
-    let configuration = format!("{} B against {} B, {} connections", large.bytes, small.bytes, large.connections);
-    let added = |row: &DisturbedLatency| row.per_connection_us.median.max(MIN_ADDED);
-    (added(large) / added(small), configuration)
+    let added = |row: &DisturbedLatency| format!("{} B: {} us", row.bytes, row.per_connection_us.format(2));
+    let configuration = format!("{}, {}, {} connections", added(large), added(small), large.connections);
+    (large.per_connection_us.median / small.per_connection_us.median, configuration)
 }
 
 /// Approximate milliseconds on two cores.

@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
+use super::congestion::CongestionPoint;
 use super::points::{BackgroundLoad, ElanBarrier, ElanBroadcast, QuadricsPoint, QuadricsPointTiming};
 use super::scale::{MulticastRootsPoint, QuadricsScalePoint};
 use super::{NODES, QUARTER_MEGABYTE, QuadricsFindings, SIZES};
 use crate::number_format::group_digits;
 use crate::report::{TableRows, format_table, histogram, line_chart, page, with_header};
 use crate::reproduce::comparison::{Comparison, explain_differences, gated_sentence};
+use crate::reproduce::figure_charts::figure_charts;
 
 /// As text.
 pub(super) fn table(findings: &QuadricsFindings) -> String {
@@ -16,11 +18,13 @@ pub(super) fn table(findings: &QuadricsFindings) -> String {
         group_digits(u64::from(findings.calls)),
         findings.seed
     );
+    let _ = writeln!(text, "\n{}", findings.summary.head_text());
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
         let _ = writeln!(text, "\nFigure {}\n{}", rows[0].figure, format_table(&comparisons(rows)));
         text += &explain_differences(rows);
     }
     let _ = writeln!(text, "\nBarriers by nodes, mean in us\n{}", format_table(&barriers(findings)));
+    let _ = writeln!(text, "{CONGESTION}\n{}", format_table(&congestion(&findings.congestion)));
     let _ = writeln!(text, "Broadcasts of 256 KB by nodes, in MB/s\n{}", format_table(&rates(findings)));
     let _ = writeln!(text, "Broadcasts to 64 nodes by bytes, mean in us\n{}", format_table(&sizes(findings)));
     let _ = writeln!(text, "* gated: the exit status depends on it. So does each of these:");
@@ -39,17 +43,16 @@ pub(super) fn table(findings: &QuadricsFindings) -> String {
             format_table(&roots(&findings.roots))
         );
     }
-    let _ = writeln!(text, "{}", verdict(findings));
+    let _ = writeln!(text, "{}{}", findings.summary.tail_text(), verdict(findings));
     text
 }
 
 /// As an HTML page.
 pub(super) fn html(findings: &QuadricsFindings) -> String {
     let mut sections = vec![("Verdict".to_owned(), format!("<p>{}</p>", verdict(findings)))];
-    let gates = findings
-        .gates
-        .iter()
-        .map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.statement.clone()]);
+    sections.push(findings.summary.head_section());
+    let gates =
+        findings.gates.iter().map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.sentence()]);
     sections.push(("Statements that must hold".to_owned(), page::html_table(&with_header(["", "statement"], gates))));
     if !findings.scale.is_empty() {
         let contents = format!("{}{}", scale_plot(&findings.scale), page::html_table(&scale(&findings.scale)));
@@ -59,6 +62,8 @@ pub(super) fn html(findings: &QuadricsFindings) -> String {
     let with_rows = |plots: [String; 3], rows: &TableRows| page::charts(plots) + &page::html_table(rows);
     let plots = BackgroundLoad::ALL.map(|load| barrier_plot(findings, load));
     sections.push(("Barriers by nodes, mean in us".to_owned(), with_rows(plots, &barriers(findings))));
+    let contents = congestion_plot(findings) + &page::html_table(&congestion(&findings.congestion));
+    sections.push((CONGESTION.to_owned(), contents));
     let plots = BackgroundLoad::ALL.map(|load| rate_plot(findings, load));
     sections.push(("Broadcasts of 256 KB by nodes, in MB/s".to_owned(), with_rows(plots, &rates(findings))));
     let plots = BackgroundLoad::ALL.map(|load| broadcast_plot(findings, load));
@@ -82,8 +87,10 @@ pub(super) fn html(findings: &QuadricsFindings) -> String {
     });
     sections.push(("Distributions".to_owned(), page::charts(distributions)));
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        sections.push((format!("Figure {}", rows[0].figure), page::html_table(&with_remarks(rows))));
+        let contents = figure_charts(rows) + &page::html_table(&with_remarks(rows));
+        sections.push((format!("Figure {}", rows[0].figure), contents));
     }
+    sections.extend(findings.summary.tail_sections());
     page::html_page("Quadrics: hardware and software collectives", &sections)
 }
 
@@ -91,26 +98,68 @@ fn verdict(findings: &QuadricsFindings) -> &'static str {
     gated_sentence(findings.holds)
 }
 
-fn cells(row: &Comparison) -> [String; 5] {
+const CONGESTION: &str = "Barriers on 64 nodes under uniform load, by the size of the background's messages";
+
+fn congestion(points: &[CongestionPoint]) -> TableRows {
+    with_header(
+        ["bytes", "software, us", "hardware, us", "software slower", "hardware slower", "ratio"],
+        points.iter().map(|point| {
+            [
+                group_digits(u64::from(point.message_bytes)),
+                format!("{:.1}", point.software_us),
+                format!("{:.1}", point.hardware_us),
+                format!("{:.1}x", point.software_slower),
+                format!("{:.1}x", point.hardware_slower),
+                format!("{:.1}x", point.software_slower / point.hardware_slower),
+            ]
+        }),
+    )
+}
+
+fn congestion_plot(findings: &QuadricsFindings) -> String {
+    let points = &findings.congestion;
+    let published = |id: &str| -> Vec<(f64, f64)> {
+        let row = findings.comparisons.iter().find(|row| row.id == id);
+        let level = |row: &Comparison| {
+            points.iter().map(|point| (f64::from(point.message_bytes), row.published_value)).collect()
+        };
+        row.map(level).unwrap_or_default()
+    };
+    let of = |times: fn(&CongestionPoint) -> f64| -> Vec<(f64, f64)> {
+        points.iter().map(|point| (f64::from(point.message_bytes), times(point))).collect()
+    };
+    let series = [
+        ("software", of(|point| point.software_slower)),
+        ("hardware", of(|point| point.hardware_slower)),
+        ("ratio", of(|point| point.software_slower / point.hardware_slower)),
+        ("software, published", published("slower-gsync-uniform")),
+        ("hardware, published", published("slower-hgsync-uniform")),
+        ("ratio, published", published("slower-ratio-uniform")),
+    ];
+    line_chart(&series, "bytes of a background message", "times slower than idle")
+}
+
+fn cells(row: &Comparison) -> [String; 6] {
     [
-        format!("{}{}", row.statement, if row.gated { " *" } else { "" }),
+        row.marked_statement(),
         row.published.clone(),
         row.ours.clone(),
         row.verdict.label().to_owned(),
-        row.preset.clone(),
+        row.label.name().to_owned(),
+        row.marked_null(),
     ]
 }
 
 fn comparisons(rows: &[Comparison]) -> TableRows {
-    with_header(["", "published", "ours", "verdict", "parameters"], rows.iter().map(cells))
+    with_header(["", "published", "ours", "verdict", "label", "null model"], rows.iter().map(cells))
 }
 
 fn with_remarks(rows: &[Comparison]) -> TableRows {
     with_header(
-        ["", "published", "ours", "verdict", "parameters", "remark"],
+        ["", "published", "ours", "verdict", "label", "null model", "remark"],
         rows.iter().map(|row| {
-            let [a, b, c, d, e] = cells(row);
-            [a, b, c, d, e, row.remark.clone()]
+            let [a, b, c, d, e, f] = cells(row);
+            [a, b, c, d, e, f, row.remark.clone()]
         }),
     )
 }

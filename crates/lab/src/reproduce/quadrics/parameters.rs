@@ -13,7 +13,7 @@ use simulator::link_rate::ByteTime;
 
 use crate::reproduce::parameter_file::{check_range, nanos, read_parameters};
 
-const TEXT: &str = include_str!("../../../experiments/quadrics/parameters.toml");
+pub(super) const TEXT: &str = include_str!("../../../experiments/quadrics/parameters.toml");
 
 /// All parameters, as in the file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -94,12 +94,12 @@ pub(super) enum QuadricsHostNoise {
 }
 
 impl QuadricsParameters {
-    /// Reads a parameter file, or the shipped one if none is given.
-    pub(super) fn read(file: Option<&Path>) -> Result<Self> {
+    /// Reads a parameter file, or the shipped one if none is given: its text and what it says.
+    pub(super) fn read(file: Option<&Path>) -> Result<(String, Self)> {
         read_parameters(file, ("experiments/quadrics/parameters.toml", TEXT), Self::parse)
     }
 
-    fn parse(text: &str) -> Result<Self> {
+    pub(super) fn parse(text: &str) -> Result<Self> {
         let parameters: Self = toml::from_str(text)?;
         parameters.check()?;
         Ok(parameters)
@@ -196,8 +196,9 @@ impl QuadricsParameters {
         PollBackoff { first: micros(self.tree.back_off_first_us), max: micros(self.tree.back_off_most_us) }
     }
 
-    pub(super) fn background(&self, pattern: SaturationPattern) -> ElanBackground {
-        ElanBackground { pattern, message_bytes: self.background.message_bytes }
+    /// The background traffic, with messages of the given size or of the assumed one.
+    pub(super) fn background(&self, pattern: SaturationPattern, message_bytes: Option<u32>) -> ElanBackground {
+        ElanBackground { pattern, message_bytes: message_bytes.unwrap_or(self.background.message_bytes) }
     }
 
     pub(super) fn fold(&self) -> SwitchFoldCosts {

@@ -70,6 +70,14 @@ impl ElanBarrier {
             Self::Event => "event",
         }
     }
+
+    fn operation(self, parameters: &QuadricsParameters) -> ElanCollective {
+        match self {
+            Self::Gsync => ElanCollective::TreeBarrier,
+            Self::Hgsync => polled_barrier(parameters, HostWakeup::Polling),
+            Self::Event => polled_barrier(parameters, HostWakeup::Event),
+        }
+    }
 }
 
 /// The two broadcasts.
@@ -140,9 +148,23 @@ pub(super) enum QuadricsPoint {
         nodes: u32,
         load: BackgroundLoad,
     },
+    /// A barrier on 64 nodes under uniform load, with messages of this size in the background.
+    Congested {
+        barrier: ElanBarrier,
+        message_bytes: u32,
+    },
 }
 
 impl QuadricsPoint {
+    #[cfg(test)]
+    pub(super) fn is_loaded(&self) -> bool {
+        match self {
+            Self::Ping { .. } => false,
+            Self::Barrier { load, .. } | Self::Broadcast { load, .. } => *load != BackgroundLoad::Idle,
+            Self::Congested { .. } => true,
+        }
+    }
+
     /// An estimate of the work: the longest points start first.
     fn weight(&self, calls: u32) -> u64 {
         let (load, us) = match self {
@@ -150,6 +172,8 @@ impl QuadricsPoint {
             Self::Barrier { barrier: ElanBarrier::Gsync, load, .. } => (*load, 400),
             Self::Barrier { load, .. } => (*load, 10),
             Self::Broadcast { bytes, load, .. } => (*load, 200 + u64::from(*bytes) / 25),
+            Self::Congested { barrier: ElanBarrier::Gsync, .. } => (BackgroundLoad::Uniform, 400),
+            Self::Congested { .. } => (BackgroundLoad::Uniform, 10),
         };
         u64::from(self.calls(calls)) * us * if load == BackgroundLoad::Idle { 1 } else { 30 }
     }
@@ -163,6 +187,8 @@ impl QuadricsPoint {
             Self::Barrier { barrier: ElanBarrier::Gsync, nodes: 4 | 64, .. } => calls / 10,
             Self::Barrier { barrier: ElanBarrier::Gsync, .. } => calls / 40,
             Self::Barrier { .. } => calls / 10,
+            Self::Congested { barrier: ElanBarrier::Gsync, .. } => calls / 40,
+            Self::Congested { .. } => calls / 4,
             Self::Broadcast { bytes: ..=4096, load: BackgroundLoad::Idle, .. } => calls / 10,
             Self::Broadcast { bytes: ..=4096, .. } => calls / 50,
             // Thousands of packets average out within one call.
@@ -253,13 +279,15 @@ fn measure(
             vec![cluster.ping(0, far, bytes, memory.location(), via).context("a ping did not arrive")?]
         }
         QuadricsPoint::Barrier { barrier, nodes, load } => {
-            let operation = match barrier {
-                ElanBarrier::Gsync => ElanCollective::TreeBarrier,
-                ElanBarrier::Hgsync => polled_barrier(parameters, HostWakeup::Polling),
-                ElanBarrier::Event => polled_barrier(parameters, HostWakeup::Event),
-            };
             let mut cluster = cluster(parameters, None, load, QuadricsHostNoise::Noisy, seed)?;
-            run(&mut cluster, parameters, operation, nodes, calls)?
+            run(&mut cluster, parameters, barrier.operation(parameters), nodes, calls)?
+        }
+        QuadricsPoint::Congested { barrier, message_bytes } => {
+            let background = parameters.background(SaturationPattern::Uniform, Some(message_bytes));
+            let costs = parameters.costs(QuadricsHostNoise::Noisy);
+            let mut cluster = ElanCluster::new(parameters.fabric(None), costs, Some(background), seed)
+                .context("these parameters describe no valid network")?;
+            run(&mut cluster, parameters, barrier.operation(parameters), 64, calls)?
         }
         QuadricsPoint::Broadcast { broadcast, bytes, memory, nodes, load } => {
             let synchronisation = match broadcast {
@@ -293,7 +321,7 @@ pub(super) fn cluster(
     hosts: QuadricsHostNoise,
     seed: u64,
 ) -> Result<ElanCluster> {
-    let background = load.pattern().map(|pattern| parameters.background(pattern));
+    let background = load.pattern().map(|pattern| parameters.background(pattern, None));
     let cluster = ElanCluster::new(parameters.fabric(dimension), parameters.costs(hosts), background, seed);
     cluster.context("these parameters describe no valid network")
 }

@@ -6,11 +6,15 @@ use super::scale::SharpScalePoint;
 use super::{ScoreCount, SharpFindings, TableScore, deviation};
 use crate::number_format::group_digits;
 use crate::report::{TableRows, format_table, line_chart, page, with_header};
+use crate::reproduce::calibration::RowLabel;
 use crate::reproduce::comparison::{Comparison, explain_differences, gated_sentence};
+use crate::reproduce::figure_charts::figure_charts;
 
 /// As text.
 pub(super) fn table(findings: &SharpFindings) -> String {
     let mut text = String::from("SHArP: aggregation in the network, 8 leaf switches with up to 128 hosts\n");
+    let _ = writeln!(text, "\n{}", findings.summary.head_text());
+    let _ = writeln!(text, "Numbers within their tolerance\n{}", format_table(&scores(&findings.scores)));
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
         let _ = writeln!(text, "\nTable {}\n{}", rows[0].figure, format_table(&comparisons(rows)));
         text += &explain_differences(rows);
@@ -19,7 +23,7 @@ pub(super) fn table(findings: &SharpFindings) -> String {
     for gate in &findings.gates {
         let _ = writeln!(text, "  {gate}");
     }
-    let _ = writeln!(text, "\nScores: numbers within their tolerance\n{}", format_table(&scores(&findings.scores)));
+    text.push('\n');
     if !findings.scale.is_empty() {
         let _ = writeln!(
             text,
@@ -27,27 +31,27 @@ pub(super) fn table(findings: &SharpFindings) -> String {
             format_table(&scale(&findings.scale))
         );
     }
-    let _ = writeln!(text, "{}", verdict(findings));
+    let _ = writeln!(text, "{}{}", findings.summary.tail_text(), verdict(findings));
     text
 }
 
 /// As an HTML page.
 pub(super) fn html(findings: &SharpFindings) -> String {
     let mut sections = vec![("Verdict".to_owned(), format!("<p>{}</p>", verdict(findings)))];
-    sections.push(("Scores".to_owned(), page::html_table(&scores(&findings.scores))));
-    let gates = findings
-        .gates
-        .iter()
-        .map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.statement.clone()]);
+    sections.push(findings.summary.head_section());
+    sections.push(("Numbers within their tolerance".to_owned(), page::html_table(&scores(&findings.scores))));
+    let gates =
+        findings.gates.iter().map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.sentence()]);
     sections.push(("Statements that must hold".to_owned(), page::html_table(&with_header(["", "statement"], gates))));
     if !findings.scale.is_empty() {
         let contents = format!("{}{}", plot(&findings.scale), page::html_table(&scale(&findings.scale)));
         sections.push(("Beyond the paper: allreduce of 8 bytes on fat trees".to_owned(), contents));
     }
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        let contents = format!("{}{}", column_charts(rows), page::html_table(&with_remarks(rows)));
+        let contents = format!("{}{}", figure_charts(rows), page::html_table(&with_remarks(rows)));
         sections.push((format!("Table {}", rows[0].figure), contents));
     }
+    sections.extend(findings.summary.tail_sections());
     page::html_page("SHArP: aggregation in the network", &sections)
 }
 
@@ -55,28 +59,29 @@ fn verdict(findings: &SharpFindings) -> &'static str {
     gated_sentence(findings.holds)
 }
 
-fn cells(row: &Comparison) -> [String; 6] {
+fn cells(row: &Comparison) -> [String; 7] {
     [
-        format!("{}{}", row.statement, if row.gated { " *" } else { "" }),
+        row.marked_statement(),
         row.published.clone(),
         row.ours.clone(),
         format!("{:+.1} %", deviation(row)),
         row.verdict.label().to_owned(),
-        row.preset.clone(),
+        row.label.name().to_owned(),
+        row.marked_null(),
     ]
 }
 
 fn comparisons(rows: &[Comparison]) -> TableRows {
-    with_header(["", "published", "ours", "off by", "verdict", "parameters"], rows.iter().map(cells))
+    with_header(["", "published", "ours", "off by", "verdict", "label", "null model"], rows.iter().map(cells))
 }
 
 fn with_remarks(rows: &[Comparison]) -> TableRows {
-    let head = ["", "published", "ours", "off by", "verdict", "parameters", "remark"];
+    let head = ["", "published", "ours", "off by", "verdict", "label", "null model", "remark"];
     with_header(
         head,
         rows.iter().map(|row| {
-            let [a, b, c, d, e, f] = cells(row);
-            [a, b, c, d, e, f, row.remark.clone()]
+            let [a, b, c, d, e, f, g] = cells(row);
+            [a, b, c, d, e, f, g, row.remark.clone()]
         }),
     )
 }
@@ -86,11 +91,13 @@ fn scores(scores: &[TableScore]) -> TableRows {
         0 => "-".to_owned(),
         of => format!("{} of {of}, worst {:.1} %", count.matched, count.worst_percent),
     };
+    let [a, b, c, d] = RowLabel::ALL.map(RowLabel::name);
     with_header(
-        ["table", "fitted", "predicted", "inputs of the application's model"],
-        scores
-            .iter()
-            .map(|score| [score.table.clone(), cell(&score.fitted), cell(&score.predicted), cell(&score.inputs)]),
+        ["table", a, b, c, d, "null model"],
+        scores.iter().map(|score| {
+            let [a, b, c, d] = score.labels.each_ref().map(cell);
+            [score.table.clone(), a, b, c, d, score.null_matched.to_string()]
+        }),
     )
 }
 
@@ -139,41 +146,4 @@ fn plot(sizes: &[SharpScalePoint]) -> String {
         .collect();
     let ports: Vec<String> = radices.iter().map(u32::to_string).collect();
     line_chart(&series, &format!("hosts, by ports of a switch ({})", ports.join(", ")), "us")
-}
-
-/// Published and ours by bytes or processes, one chart for each column of a table.
-fn column_charts(rows: &[Comparison]) -> String {
-    let mut columns: Vec<&str> = Vec::new();
-    for row in rows {
-        let column = row.id.rsplit_once('-').map_or("", |(column, _)| column);
-        if !columns.contains(&column) {
-            columns.push(column);
-        }
-    }
-    let mut plots = String::new();
-    for column in columns {
-        let alike = rows.iter().filter(|row| row.id.rsplit_once('-').is_some_and(|(of, _)| of == column));
-        let numbers: Vec<(f64, &Comparison)> = alike
-            .filter_map(|row| Some((row.id.rsplit_once('-')?.1.parse().ok()?, row)))
-            // The scale is logarithmic and has no zero.
-            .filter(|(number, _): &(f64, _)| *number > 0.0)
-            .collect();
-        if numbers.len() < 2 {
-            continue;
-        }
-        let published = numbers.iter().map(|(number, row)| (*number, row.published_value)).collect();
-        let ours = numbers.iter().map(|(number, row)| (*number, row.ours_value)).collect();
-        let across = if column.starts_with("foam") { "processes" } else { "bytes" };
-        plots += &line_chart(&[("published", published), ("ours", ours)], across, &title(numbers[0].1));
-    }
-    page::charts([plots])
-}
-
-/// The title of a column: the statement of one of its numbers without the bytes or processes, and the unit.
-fn title(row: &Comparison) -> String {
-    let what = row.statement.rsplit_once("; ").map_or(row.statement.as_str(), |(what, _)| what);
-    match row.published.rsplit_once(' ') {
-        Some((_, unit)) => format!("{what}, {unit}"),
-        None => what.to_owned(),
-    }
 }

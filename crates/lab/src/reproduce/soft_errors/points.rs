@@ -12,15 +12,9 @@ use units::SimSpan;
 use crate::parallel::map_parallel;
 use crate::progress::progress_bar;
 
-/// The preset of Figures 3 and 4.
-pub(super) const FEW: &str = "reduce-phase";
-/// The preset of Figures 5 and 6.
-pub(super) const RANDOM: &str = "random-errors";
-
-const PRESETS: [(&str, &str); 2] = [
-    (FEW, include_str!("../../../experiments/soft-errors/presets/reduce-phase.toml")),
-    (RANDOM, include_str!("../../../experiments/soft-errors/presets/random-errors.toml")),
-];
+/// The preset of all figures.
+pub(super) const PRESET: &str = include_str!("../../../experiments/soft-errors/presets/allreduce.toml");
+const PRESET_FILE: &str = "experiments/soft-errors/presets/allreduce.toml";
 
 /// Where errors are injected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -72,7 +66,6 @@ pub(super) struct SoftErrorPoint {
     pub point: SoftErrorPattern,
     pub scheme: ReplicationScheme,
     pub copies: u8,
-    pub preset: &'static str,
     pub collectives: u32,
     pub mean_ns: f64,
     /// Standard error of the mean.
@@ -104,18 +97,14 @@ fn points() -> Vec<(SoftErrorPattern, ReplicationScheme, u8)> {
     points
 }
 
-/// Measures all points on all cores.
-pub(super) fn measure_all(collectives: u32, seed: u64) -> Result<Vec<SoftErrorPoint>> {
-    let presets =
-        PRESETS.map(|(name, text)| Scenario::parse(text, &format!("experiments/soft-errors/presets/{name}.toml")));
-    let [few, random] = presets;
-    let (few, random) = (few.map_err(|error| anyhow!("{error}"))?, random.map_err(|error| anyhow!("{error}"))?);
+/// Measures all points on all cores, with the text of a preset.
+pub(super) fn measure_all(preset: &str, collectives: u32, seed: u64) -> Result<Vec<SoftErrorPoint>> {
+    let preset = Scenario::parse(preset, PRESET_FILE).map_err(|error| anyhow!("{error}"))?;
     let points = points();
     let total: u64 = points.iter().map(|(point, ..)| u64::from(runs(*point, collectives))).sum();
     let bar = progress_bar(total, "{bar:40} {pos}/{len} collectives, {eta} left");
     let measured = map_parallel(&points, |(point, scheme, copies)| {
-        let preset = if matches!(point, SoftErrorPattern::Mean { .. }) { &random } else { &few };
-        measure(preset, *point, *scheme, *copies, runs(*point, collectives), seed, &bar)
+        measure(&preset, *point, *scheme, *copies, runs(*point, collectives), seed, &bar)
     });
     bar.finish_and_clear();
     measured
@@ -157,8 +146,10 @@ fn measure(
     };
     let mut collective = build(&scenario, seed)?;
     let timings = collective.run(collectives, &mut NoObserver, |_| bar.inc(1));
-    let time = |timing: &CollectiveTiming| {
-        if scenario.name == FEW { timing.reduce } else { timing.complete }
+    // Single errors are timed to the end of the reduce phase, random ones to the last host: see the README.
+    let time = |timing: &CollectiveTiming| match point {
+        SoftErrorPattern::Mean { .. } => timing.complete,
+        _ => timing.reduce,
     };
     let spans: Vec<SimSpan> = timings.iter().filter_map(time).collect();
     if spans.len() < collectives as usize {
@@ -169,8 +160,7 @@ fn measure(
     }
     let (mean_ns, standard_error_ns) = mean(&spans);
     let trace = format!("{:016x}", collective.trace());
-    let preset = if scenario.name == FEW { FEW } else { RANDOM };
-    Ok(SoftErrorPoint { point, scheme, copies, preset, collectives, mean_ns, standard_error_ns, trace })
+    Ok(SoftErrorPoint { point, scheme, copies, collectives, mean_ns, standard_error_ns, trace })
 }
 
 fn build(scenario: &Scenario, seed: u64) -> Result<SimulatedCollective> {

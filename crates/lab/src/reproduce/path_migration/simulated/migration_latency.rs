@@ -7,6 +7,7 @@ use simulator::queue_pair::{HostProgram, LinkNotification, ProgramReport, Progra
 use topology::NodeId;
 use units::{PathId, SimSpan, SimTime};
 
+use super::parameters::MigrationLinkTable;
 use super::testbed::{SimulatedCut, SimulatedTestbed, micros};
 
 /// Start of the programs: after the first probes.
@@ -32,18 +33,22 @@ pub(in super::super) struct SimulatedLatency {
     pub disturbed_us: f64,
     /// Added time per connection.
     pub per_connection_us: f64,
+    /// Round trips that took longer than without the event.
+    pub affected: usize,
 }
 
 /// The event during an exchange of messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SimulatedDisturbance {
     Nothing,
+    /// All connections load their alternate.
+    Arming,
     Migration,
     Noticed,
     Silent,
 }
 
-fn testbed(connections: usize, programs: [Vec<ProgramStep>; 2]) -> SimulatedTestbed {
+fn testbed(link: MigrationLinkTable, connections: usize, programs: [Vec<ProgramStep>; 2]) -> SimulatedTestbed {
     let mut host = 0;
     let programs = programs.map(|steps| {
         host += 1;
@@ -54,6 +59,7 @@ fn testbed(connections: usize, programs: [Vec<ProgramStep>; 2]) -> SimulatedTest
         paths: 2,
         loading: AlternateLoading::Manual,
         programs: programs.into(),
+        link,
     }
 }
 
@@ -68,7 +74,7 @@ fn mark(reports: &[ProgramReport], host: usize, mark: usize) -> Result<SimTime> 
 }
 
 /// From MIGRATED to ARMED at both ends, and from there to MIGRATED at both.
-pub(super) fn simulate_transitions(connections: usize) -> Result<SimulatedTransition> {
+pub(super) fn simulate_transitions(link: MigrationLinkTable, connections: usize) -> Result<SimulatedTransition> {
     // All connections are armed long before this.
     let migrate_at = BEGIN + SimSpan::from_micros(20_000);
     let all = 0..connections;
@@ -79,8 +85,8 @@ pub(super) fn simulate_transitions(connections: usize) -> Result<SimulatedTransi
     let migrate = all.clone().map(|connection| ProgramStep::Migrate { connection }).chain([ProgramStep::Mark]);
     let follow =
         all.map(|connection| ProgramStep::WaitMigrations { connection, times: 1 }).chain([ProgramStep::Mark]);
-    let reports =
-        testbed(connections, [begin.clone().chain(migrate).collect(), begin.chain(follow).collect()]).run(None)?;
+    let reports = testbed(link, connections, [begin.clone().chain(migrate).collect(), begin.chain(follow).collect()])
+        .run(None)?;
     let armed = mark(&reports, 0, 0)?.max(mark(&reports, 1, 0)?);
     Ok(SimulatedTransition {
         connections,
@@ -90,56 +96,68 @@ pub(super) fn simulate_transitions(connections: usize) -> Result<SimulatedTransi
 }
 
 pub(super) fn simulate_disturbed_latency(
+    link: MigrationLinkTable,
     connections: usize,
     bytes: u32,
     disturbance: SimulatedDisturbance,
 ) -> Result<SimulatedLatency> {
-    let (plain, first_round) = rounds(connections, bytes, SimulatedDisturbance::Nothing, None)?;
-    let (disturbed, _) = rounds(connections, bytes, disturbance, Some(first_round))?;
+    let plain = rounds(link, connections, bytes, SimulatedDisturbance::Nothing, None)?;
+    let first_round = plain.get(connections).copied().context("no round ended")?;
+    let disturbed = rounds(link, connections, bytes, disturbance, Some(first_round))?;
+    let total = |marks: &[SimTime]| micros(marks[marks.len() - 1].since(marks[0]));
+    let trips =
+        |marks: &[SimTime]| -> Vec<f64> { marks.windows(2).map(|pair| micros(pair[1].since(pair[0]))).collect() };
+    let pairs = trips(&plain).into_iter().zip(trips(&disturbed));
     let count = (ROUNDS * connections) as f64;
     Ok(SimulatedLatency {
         connections,
         bytes,
-        plain_us: plain / count,
-        disturbed_us: disturbed / count,
-        per_connection_us: (disturbed - plain) / connections as f64,
+        plain_us: total(&plain) / count,
+        disturbed_us: total(&disturbed) / count,
+        per_connection_us: (total(&disturbed) - total(&plain)) / connections as f64,
+        affected: pairs.filter(|(plain, disturbed)| *disturbed > 1.01 * plain).count(),
     })
 }
 
-/// The time of all rounds, and the end of the first.
+/// The start, and the end of every round trip.
 fn rounds(
+    link: MigrationLinkTable,
     connections: usize,
     bytes: u32,
     disturbance: SimulatedDisturbance,
     first_round: Option<SimTime>,
-) -> Result<(f64, SimTime)> {
-    let migrate = (0..connections).map(|connection| ProgramStep::Migrate { connection });
+) -> Result<Vec<SimTime>> {
+    let all = 0..connections;
+    let migrate = all.clone().map(|connection| ProgramStep::Migrate { connection });
+    let load = all.map(|connection| ProgramStep::Load { connection, path: PathId(1) });
     let (mut one, mut other) = (vec![ProgramStep::Until(BEGIN)], vec![ProgramStep::Until(BEGIN)]);
-    one.extend(arm(connections));
-    other.extend(arm(connections));
+    if disturbance != SimulatedDisturbance::Arming {
+        one.extend(arm(connections));
+        other.extend(arm(connections));
+    }
     one.extend([ProgramStep::Until(BEGIN + SimSpan::from_micros(20_000)), ProgramStep::Mark]);
     for round in 0..ROUNDS {
         for connection in 0..connections {
             let (send, receive) =
                 (ProgramStep::Send { connection, length: bytes }, ProgramStep::Receive { connection });
-            one.extend([send, receive]);
+            one.extend([send, receive, ProgramStep::Mark]);
             other.extend([receive, send]);
         }
-        if round == 0 {
-            one.push(ProgramStep::Mark);
-            if disturbance == SimulatedDisturbance::Migration {
-                one.extend(migrate.clone());
+        match disturbance {
+            SimulatedDisturbance::Migration if round == 0 => one.extend(migrate.clone()),
+            SimulatedDisturbance::Arming if round == 0 => {
+                one.extend(load.clone());
+                other.extend(load.clone());
             }
+            _ => {}
         }
     }
-    one.push(ProgramStep::Mark);
     let cut = |notice| first_round.map(|at| SimulatedCut { host: 0, at, notice });
     let cut = match disturbance {
-        SimulatedDisturbance::Nothing | SimulatedDisturbance::Migration => None,
+        SimulatedDisturbance::Nothing | SimulatedDisturbance::Migration | SimulatedDisturbance::Arming => None,
         SimulatedDisturbance::Noticed => cut(LinkNotification::Notified),
         SimulatedDisturbance::Silent => cut(LinkNotification::Silent),
     };
-    let reports = testbed(connections, [one, other]).run(cut)?;
-    let [began, round, ended] = [mark(&reports, 0, 0)?, mark(&reports, 0, 1)?, mark(&reports, 0, 2)?];
-    Ok((micros(ended.since(began)), round))
+    let mut reports = testbed(link, connections, [one, other]).run(cut)?;
+    Ok(std::mem::take(&mut reports[0].marks))
 }

@@ -15,7 +15,9 @@ use simulator::{Forwarding, LinkParameters};
 use topology::{Fabric, NodeId};
 use units::{Psn, SimSpan, SimTime};
 
+use super::parameters::MigrationLinkTable;
 use crate::nas_kernels::RANKS;
+use crate::reproduce::parameter_file::nanos;
 
 /// A run that takes longer in virtual time has hung.
 const TIMEOUT: SimSpan = SimSpan::from_micros(60_000_000);
@@ -36,6 +38,7 @@ pub(super) struct SimulatedTestbed {
     pub paths: u8,
     pub loading: AlternateLoading,
     pub programs: Vec<HostProgram>,
+    pub link: MigrationLinkTable,
 }
 
 impl SimulatedTestbed {
@@ -54,7 +57,7 @@ impl SimulatedTestbed {
         };
         let checker =
             DeliveryChecker { expected: vec![Default::default(); 2 * parameters.connections.len()], error: None };
-        let mut exchange = SimulatedQueuePairs::new(fabric, link(), &parameters, &plan, 1, checker)?;
+        let mut exchange = SimulatedQueuePairs::new(fabric, link(&self.link), &parameters, &plan, 1, checker)?;
         ensure!(exchange.run_until_finished(TIMEOUT), "not every message arrived within {TIMEOUT}");
         let reports = exchange.programs().cloned().collect();
         let error = exchange.into_observer().error;
@@ -82,16 +85,16 @@ impl SimulatedTestbed {
     }
 }
 
-/// PM-4: 4X SDR. The paper does not give the delays of adapters and switches; these are estimates of the right order.
-fn link() -> LinkParameters {
+/// PM-4: 4X SDR. The paper does not give the delays of adapters and switches.
+fn link(table: &MigrationLinkTable) -> LinkParameters {
     LinkParameters {
         byte_time: ByteTime::of(LinkWidth::X4, LinkRate::Sdr),
-        wire: SimSpan::from_nanos(10),
-        switch_delay: SimSpan::from_nanos(200),
-        adapter_delay: SimSpan::from_nanos(2_000),
+        wire: nanos(table.wire_ns),
+        switch_delay: nanos(table.switch_ns),
+        adapter_delay: nanos(table.adapter_ns),
         forwarding: Forwarding::CutThrough,
         virtual_lanes: 1,
-        buffer_bytes: 16_384,
+        buffer_bytes: table.buffer_bytes,
         adapter_lanes: 1,
     }
 }

@@ -1,0 +1,181 @@
+//! What stands at the top of every report: rows by label, and how many a null model also matches; then seeds, sensitivity and the
+//! claims without a row.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::calibration::{Calibration, RowLabel};
+use super::comparison::{Comparison, ReproductionVerdict};
+use super::robustness::Robustness;
+use crate::report::{TableRows, format_table, page, with_header};
+
+/// The top of a report.
+#[derive(Serialize)]
+pub(crate) struct Summary {
+    pub labels: Vec<LabelCount>,
+    /// Parameters of the model by origin.
+    pub calibrated_parameters: usize,
+    pub input_parameters: usize,
+    pub given_parameters: usize,
+    pub assumed_parameters: usize,
+    /// Gated rows that the null model does not match as well.
+    pub discriminating: usize,
+    #[serde(flatten)]
+    pub robustness: Robustness,
+    pub claims_without_row: BTreeMap<String, String>,
+}
+
+/// The rows with one label, or all of them.
+#[derive(Clone, Copy, Default, Serialize)]
+pub(crate) struct LabelCount {
+    /// None for all rows.
+    pub label: Option<RowLabel>,
+    pub rows: usize,
+    /// Within the tolerance, bound or range; and of these, as the paper would print them.
+    pub matched: usize,
+    pub equal: usize,
+    /// Rows that the null model matches as well.
+    pub null_matched: usize,
+    pub gated: usize,
+    pub gated_matched: usize,
+    pub gated_null_matched: usize,
+}
+
+impl LabelCount {
+    fn of(rows: &[Comparison], label: Option<RowLabel>) -> Self {
+        let mut count = Self { label, ..Self::default() };
+        for row in rows.iter().filter(|row| label.is_none_or(|label| row.label == label)) {
+            let (matched, null) = (usize::from(row.verdict.is_match()), usize::from(row.null_matches));
+            let gated = usize::from(row.gated);
+            count.rows += 1;
+            count.matched += matched;
+            count.equal += usize::from(row.verdict == ReproductionVerdict::Equal);
+            count.null_matched += null;
+            count.gated += gated;
+            count.gated_matched += gated * matched;
+            count.gated_null_matched += gated * null;
+        }
+        count
+    }
+}
+
+impl Summary {
+    pub(crate) fn new(rows: &[Comparison], calibration: &Calibration, robustness: Robustness) -> Self {
+        let by_label = RowLabel::ALL.into_iter().map(Some).chain([None]);
+        Self {
+            labels: by_label.map(|label| LabelCount::of(rows, label)).collect(),
+            calibrated_parameters: calibration.calibrated.len(),
+            input_parameters: calibration.inputs.len(),
+            given_parameters: calibration.given.len(),
+            assumed_parameters: calibration.assumed.len(),
+            discriminating: rows.iter().filter(|row| row.gated && !row.null_matches).count(),
+            robustness,
+            claims_without_row: calibration.claims_without_row.clone(),
+        }
+    }
+
+    fn label_rows(&self) -> TableRows {
+        let header =
+            ["label", "rows", "match", "of these equal", "null model", "gated", "gated match", "null, gated"];
+        with_header(
+            header,
+            self.labels.iter().map(|count| {
+                let numbers = [
+                    count.rows,
+                    count.matched,
+                    count.equal,
+                    count.null_matched,
+                    count.gated,
+                    count.gated_matched,
+                    count.gated_null_matched,
+                ];
+                let [a, b, c, d, e, f, g] = numbers.map(|number| number.to_string());
+                [count.label.map_or("all", RowLabel::name).to_owned(), a, b, c, d, e, f, g]
+            }),
+        )
+    }
+
+    fn explanation(&self) -> String {
+        format!(
+            "Parameters: {} calibrated, {} set by inputs, {} given, {} assumed. Equal: as the paper would print it. Null model: no \
+             effect, no overhead, a flat curve; a gated row that it matches as well shows nothing, which leaves {} gated rows.",
+            self.calibrated_parameters,
+            self.input_parameters,
+            self.given_parameters,
+            self.assumed_parameters,
+            self.discriminating
+        )
+    }
+
+    fn claim_rows(&self) -> TableRows {
+        with_header(
+            ["claim", "why it has no row"],
+            self.claims_without_row.iter().map(|(claim, why)| [claim.clone(), why.clone()]),
+        )
+    }
+
+    /// The table at the top, as text.
+    pub(crate) fn head_text(&self) -> String {
+        format!("{}{}\n", format_table(&self.label_rows()), self.explanation())
+    }
+
+    /// Seeds, sensitivity and claims without a row, as text.
+    pub(crate) fn tail_text(&self) -> String {
+        let mut text = String::new();
+        for (title, rows) in self.tail() {
+            let _ = writeln!(text, "{title}\n{}", format_table(&rows));
+        }
+        text
+    }
+
+    /// The table at the top, as a section of a page.
+    pub(crate) fn head_section(&self) -> (String, String) {
+        let contents = page::html_table(&self.label_rows()) + &page::paragraph(&self.explanation());
+        ("Rows by label".to_owned(), contents)
+    }
+
+    /// The rest as sections of a page.
+    pub(crate) fn tail_sections(&self) -> impl Iterator<Item = (String, String)> {
+        self.tail().into_iter().map(|(title, rows)| (title.to_owned(), page::html_table(&rows)))
+    }
+
+    fn tail(&self) -> Vec<(&'static str, TableRows)> {
+        let mut tables = Vec::new();
+        if !self.robustness.gates.is_empty() || !self.robustness.seeds.is_empty() {
+            tables.push(("Gated numbers and statements over all seeds", self.robustness.seed_rows()));
+        }
+        if !self.robustness.sensitivity.is_empty() {
+            let title = "Sensitivity: verdicts that change if an assumed parameter is a fifth smaller or larger";
+            tables.push((title, self.robustness.sensitivity_rows()));
+        }
+        tables.push(("Claims without a row", self.claim_rows()));
+        tables
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::published::read_published;
+    use super::*;
+
+    #[test]
+    fn rows_that_the_null_model_matches_are_counted_apart() {
+        let published =
+            "head\n4,a,22,%,2,yes,0,SE-14,loses\n4,b,0,%,2,yes,0,SE-14,loses nothing\n4,c,9,%,2,no,0,SE-14,c";
+        let published = read_published(published).expect("valid");
+        let calibration = "[[informed]]\nrows = [\"c\"]\nchoice = \"a shape\"\n[claims-without-row]\n";
+        let calibration = Calibration::parse(calibration, &published).expect("valid");
+        let rows: Vec<Comparison> = published
+            .iter()
+            .zip([21.0, 0.2, 99.0])
+            .map(|(row, ours)| Comparison::new(row, ours, &calibration, "", None))
+            .collect();
+        let summary = Summary::new(&rows, &calibration, Robustness::default());
+        let all = summary.labels.last().expect("all rows");
+        assert_eq!([all.rows, all.matched, all.equal, all.null_matched], [3, 2, 1, 1]);
+        assert_eq!([all.gated, all.gated_matched, all.gated_null_matched, summary.discriminating], [2, 2, 1, 1]);
+        assert!(summary.head_text().contains("informed       1      0"), "{}", summary.head_text());
+    }
+}

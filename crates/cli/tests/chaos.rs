@@ -68,7 +68,7 @@ mod between_hosts {
         a_rank_is_stopped: "rank-stopped", "12";
         a_host_is_cut_off: "host-cut-off", "13";
         the_network_is_divided: "partition", "14";
-        #[ignore = "known defect: on a busy machine the rank whose packets are lost blames the others"]
+        #[ignore = "known defect: sometimes the rank whose packets are lost blames the others"]
         a_host_is_cut_off_in_one_direction: "one-way-partition", "15";
         a_host_is_cut_off_for_a_short_time: "short-partition", "16";
         a_link_works_in_one_direction: "one-way-cut", "17";
@@ -76,7 +76,7 @@ mod between_hosts {
         links_flap: "links-flap", "19";
         a_link_goes_down: "link-down", "20";
         an_address_is_removed: "address-removed", "21";
-        #[ignore = "known defect: on a busy machine ranks are sometimes reported as unreachable"]
+        #[ignore = "known defect: ranks are sometimes reported as unreachable"]
         the_mtu_is_lowered: "mtu-lowered", "22";
         packets_are_lost: "loss", "23";
         packets_are_corrupted: "corruption", "24";

@@ -54,6 +54,8 @@ pub(super) struct GroupRun {
     present: PresentOperation,
     /// When the present operation counts as hung.
     hung_at: SimTime,
+    /// When the last rank has entered the present operation. A late one takes part in what the hosts do after their tree has failed.
+    entered_at: SimTime,
     /// When every leader knows that the tree has failed at one of them.
     leave_at: SimTime,
     tree: Option<GroupTree>,
@@ -72,6 +74,7 @@ impl GroupRun {
             state,
             present: PresentOperation::new(index, 0, 0, 0),
             hung_at: SimTime::NEVER,
+            entered_at: SimTime::ZERO,
             leave_at: SimTime::NEVER,
             tree: None,
             hosts: None,
@@ -175,6 +178,7 @@ impl GroupRun {
         }
         self.present = PresentOperation::new(self.index, self.present.operation, self.ranks(), spec.segments());
         self.hung_at = now + self.group.hang_timeout;
+        self.entered_at = now + self.group.tree.arrival_skew;
         self.leave_at = SimTime::NEVER;
         match spec.method {
             GroupMethod::Tree(method) if self.has_tree(network, drivers) => {
@@ -283,6 +287,7 @@ impl GroupRun {
         let mut reporter = TreeReporter { present: &mut self.present, observer, first };
         match tree_progress(network, drivers, driver, &mut self.leave_at, &mut reporter) {
             TreeProgress::Running => {}
+            TreeProgress::Failed if network.now() < self.entered_at => self.leave_at = self.entered_at,
             TreeProgress::Failed => self.finish_among_hosts(network, drivers, observer),
             TreeProgress::Completed => self.finish_operation(),
         }

@@ -19,9 +19,8 @@ use self::models::PipelineOverhead;
 use self::nas::NasOverhead;
 use self::parameters::ChecksumParameters;
 use self::simulated::{ChecksumLossPoint, ChecksumScheme};
-use super::calibration::Calibration;
 use super::comparison::{Comparison, Gate, Remark, all_hold};
-use super::published::{self, PublishedNumber};
+use super::published_paper::PublishedPaper;
 use super::robustness::{ExperimentTrial, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
@@ -92,13 +91,13 @@ pub(crate) fn run(arguments: &ReproduceChecksumsArgs) -> Result<CommandOutcome> 
 const MEGABYTE: f64 = 1_048_576.0;
 
 fn find(sensitivity: bool) -> Result<ChecksumsFindings> {
-    let paper = ChecksumPaper::read()?;
+    let paper = read_paper()?;
     let trial = |text: &str, _: u64| {
         let computed = ComputedChecksums::new(ChecksumParameters::parse(text)?)?;
-        paper.compare(&computed)
+        compare(&paper, &computed)
     };
     let computed = ComputedChecksums::new(ChecksumParameters::parse(parameters::TEXT)?)?;
-    let ExperimentTrial { rows: comparisons, gates } = paper.compare(&computed)?;
+    let ExperimentTrial { rows: comparisons, gates } = compare(&paper, &computed)?;
     let robustness =
         RobustnessArgs::of_one_seed(sensitivity).measure(true, parameters::TEXT, &paper.calibration, 1, trial)?;
     Ok(ChecksumsFindings {
@@ -112,35 +111,24 @@ fn find(sensitivity: bool) -> Result<ChecksumsFindings> {
     })
 }
 
-/// The published numbers, and what was calibrated on them.
-struct ChecksumPaper {
-    published: Vec<PublishedNumber>,
-    calibration: Calibration,
+fn read_paper() -> Result<PublishedPaper> {
+    PublishedPaper::read("checksums", PUBLISHED, CALIBRATION)
 }
 
-impl ChecksumPaper {
-    fn read() -> Result<Self> {
-        let published = published::read_published(PUBLISHED).context("experiments/checksums/published.csv")?;
-        let calibration =
-            Calibration::parse(CALIBRATION, &published).context("experiments/checksums/calibration.toml")?;
-        Ok(Self { published, calibration })
+fn compare(paper: &PublishedPaper, computed: &ComputedChecksums) -> Result<ExperimentTrial> {
+    let mut rows = Vec::new();
+    for number in &paper.published {
+        let ours =
+            computed.ours(&number.id).with_context(|| format!("unknown id in published.csv: {}", number.id))?;
+        rows.push(Comparison::new(number, ours, &paper.calibration, "", remark(&number.id)));
     }
-
-    fn compare(&self, computed: &ComputedChecksums) -> Result<ExperimentTrial> {
-        let mut rows = Vec::new();
-        for number in &self.published {
-            let ours =
-                computed.ours(&number.id).with_context(|| format!("unknown id in published.csv: {}", number.id))?;
-            rows.push(Comparison::new(number, ours, &self.calibration, "", remark(&number.id)));
-        }
-        let most = computed.pipelines.iter().map(|pipeline| pipeline.overhead_percent).fold(0.0, f64::max);
-        let gates = vec![Gate::new(
-            "CK-7: below 1 % at 1 MB for any copy from 6 to 24 GB/s",
-            format!("at most {most:.2} %"),
-            computed.pipelines.iter().all(|pipeline| (0.0..1.0).contains(&pipeline.overhead_percent)),
-        )];
-        Ok(ExperimentTrial { rows, gates })
-    }
+    let most = computed.pipelines.iter().map(|pipeline| pipeline.overhead_percent).fold(0.0, f64::max);
+    let gates = vec![Gate::new(
+        "CK-7: below 1 % at 1 MB for any copy from 6 to 24 GB/s",
+        format!("at most {most:.2} %"),
+        computed.pipelines.iter().all(|pipeline| (0.0..1.0).contains(&pipeline.overhead_percent)),
+    )];
+    Ok(ExperimentTrial { rows, gates })
 }
 
 impl ComputedChecksums {
@@ -214,6 +202,7 @@ fn remark(id: &str) -> Option<Remark> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::calibration::Calibration;
     use super::super::robustness::scale_parameter;
     use super::output::{html, table};
     use super::parameters::TEXT;
@@ -239,10 +228,10 @@ mod tests {
 
     #[test]
     fn no_row_is_its_own_prediction() {
-        let paper = ChecksumPaper::read().expect("the shipped files are valid");
+        let paper = read_paper().expect("the shipped files are valid");
         let run = |text: &str| {
             let computed = ComputedChecksums::new(ChecksumParameters::parse(text).expect("in range"));
-            paper.compare(&computed.expect("it runs")).expect("all numbers are known").rows
+            compare(&paper, &computed.expect("it runs")).expect("all numbers are known").rows
         };
         let names = paper.calibration.calibrated.iter().flatten();
         let changed: Vec<Vec<Comparison>> =

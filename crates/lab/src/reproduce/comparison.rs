@@ -107,13 +107,25 @@ impl Comparison {
         }
     }
 
+    /// The cells that every table of comparisons has: statement, published, ours, verdict, label, null model.
+    pub(crate) fn cells(&self) -> [String; 6] {
+        [
+            self.marked_statement(),
+            self.published.clone(),
+            self.ours.clone(),
+            self.verdict.label().to_owned(),
+            self.label.name().to_owned(),
+            self.marked_null(),
+        ]
+    }
+
     /// The statement, marked if it is gated.
-    pub(crate) fn marked_statement(&self) -> String {
+    fn marked_statement(&self) -> String {
         format!("{}{}", self.statement, if self.gated { " *" } else { "" })
     }
 
     /// The number of the null model, marked if it counts as a match as well.
-    pub(crate) fn marked_null(&self) -> String {
+    fn marked_null(&self) -> String {
         format!("{}{}", self.null, if self.null_matches { " (matches)" } else { "" })
     }
 }

@@ -7,6 +7,7 @@ mod figure_charts;
 mod parameter_file;
 mod path_migration;
 mod published;
+mod published_paper;
 mod quadrics;
 mod robustness;
 mod sharp;
@@ -56,7 +57,8 @@ mod tests {
     use std::path::Path;
 
     use super::calibration::Calibration;
-    use super::published::{PublishedNumber, read_published};
+    use super::published::PublishedNumber;
+    use super::published_paper::PublishedPaper;
 
     /// The claims of a paper, its folder, published numbers and calibration.
     fn papers() -> Vec<(&'static str, &'static str, Vec<PublishedNumber>, Calibration)> {
@@ -64,9 +66,8 @@ mod tests {
             ($claims:literal, $folder:literal) => {{
                 let published = include_str!(concat!("../../experiments/", $folder, "/published.csv"));
                 let calibration = include_str!(concat!("../../experiments/", $folder, "/calibration.toml"));
-                let published = read_published(published).expect($folder);
-                let calibration = Calibration::parse(calibration, &published).expect($folder);
-                ($claims, $folder, published, calibration)
+                let paper = PublishedPaper::read($folder, published, calibration).expect("valid");
+                ($claims, $folder, paper.published, paper.calibration)
             }};
         }
         vec![

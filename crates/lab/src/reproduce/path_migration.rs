@@ -22,9 +22,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use super::calibration::Calibration;
 use super::comparison::{Comparison, Gate, Remark, all_hold};
-use super::published::{self, PublishedNumber};
+use super::published_paper::PublishedPaper;
 use super::robustness::{ExperimentTrial, Robustness, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
@@ -128,35 +127,24 @@ struct MeasuredFindings {
     targets: Vec<Gate>,
 }
 
-/// The published numbers, and what was calibrated on them.
-struct MigrationPaper {
-    published: Vec<PublishedNumber>,
-    calibration: Calibration,
+fn read_paper() -> Result<PublishedPaper> {
+    PublishedPaper::read("path-migration", PUBLISHED, CALIBRATION)
 }
 
-impl MigrationPaper {
-    fn read() -> Result<Self> {
-        let published = published::read_published(PUBLISHED).context("experiments/path-migration/published.csv")?;
-        let calibration =
-            Calibration::parse(CALIBRATION, &published).context("experiments/path-migration/calibration.toml")?;
-        Ok(Self { published, calibration })
+fn compare(paper: &PublishedPaper, simulated: &SimulatedFigures) -> Result<ExperimentTrial> {
+    let mut rows = Vec::new();
+    for number in &paper.published {
+        let (ours, of) =
+            simulated.value(&number.id).with_context(|| format!("unknown id in published.csv: {}", number.id))?;
+        let remark = remark_on_simulated(&number.id, ours, number.value.reference());
+        rows.push(Comparison::new(number, ours, &paper.calibration, &of, remark));
     }
-
-    fn compare(&self, simulated: &SimulatedFigures) -> Result<ExperimentTrial> {
-        let mut rows = Vec::new();
-        for number in &self.published {
-            let (ours, of) =
-                simulated.value(&number.id).with_context(|| format!("unknown id in published.csv: {}", number.id))?;
-            let remark = remark_on_simulated(&number.id, ours, number.value.reference());
-            rows.push(Comparison::new(number, ours, &self.calibration, &of, remark));
-        }
-        Ok(ExperimentTrial { rows, gates: simulated_gates(simulated) })
-    }
+    Ok(ExperimentTrial { rows, gates: simulated_gates(simulated) })
 }
 
 pub(crate) fn run(arguments: &ReproducePathMigrationArgs) -> Result<CommandOutcome> {
     let effort = arguments.effort()?;
-    let paper = MigrationPaper::read()?;
+    let paper = read_paper()?;
     let parameters =
         MigrationParameters::parse(simulated::TEXT).context("experiments/path-migration/parameters.toml")?;
     let measured_ms =
@@ -166,7 +154,7 @@ pub(crate) fn run(arguments: &ReproducePathMigrationArgs) -> Result<CommandOutco
     let robustness = other_trials(arguments, &paper, &progress)?;
     let measured = if arguments.simulated { None } else { Some(measure(effort, &paper, &progress)?) };
     progress.end();
-    let ExperimentTrial { rows: comparisons, mut gates } = paper.compare(&simulated)?;
+    let ExperimentTrial { rows: comparisons, mut gates } = compare(&paper, &simulated)?;
     gates.extend(measured.as_ref().map(|measured| correctness_gate(&measured.kernels)));
     let findings = PathMigrationFindings {
         holds: all_hold(&comparisons, &gates) && robustness.holds(),
@@ -183,20 +171,20 @@ pub(crate) fn run(arguments: &ReproducePathMigrationArgs) -> Result<CommandOutco
 /// The simulation with other seeds and other parameters.
 fn other_trials(
     arguments: &ReproducePathMigrationArgs,
-    paper: &MigrationPaper,
+    paper: &PublishedPaper,
     progress: &MeasurementProgress,
 ) -> Result<Robustness> {
     let is_quick = arguments.quick || arguments.seconds.is_some_and(|seconds| seconds < 1.0);
     let trial = |text: &str, seed: u64| {
         let parameters = MigrationParameters::parse(text)?;
-        paper.compare(&simulated::simulate(parameters, FEW_CUTS, seed, progress)?)
+        compare(paper, &simulated::simulate(parameters, FEW_CUTS, seed, progress)?)
     };
     arguments.robustness.measure(is_quick, simulated::TEXT, &paper.calibration, arguments.seed, trial)
 }
 
 fn measure(
     effort: MeasurementEffort,
-    paper: &MigrationPaper,
+    paper: &PublishedPaper,
     progress: &MeasurementProgress,
 ) -> Result<MeasuredFindings> {
     let transitions = transitions::measure(effort.quick, progress)?;
@@ -368,7 +356,7 @@ mod tests {
 
     #[test]
     fn every_parameter_has_one_origin() {
-        let calibration = MigrationPaper::read().expect("the shipped files are valid").calibration;
+        let calibration = read_paper().expect("the shipped files are valid").calibration;
         assert_eq!(calibration.origins_missing(simulated::TEXT), [""; 0]);
     }
 }

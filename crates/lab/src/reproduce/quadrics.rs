@@ -23,9 +23,8 @@ use self::points::{
     BackgroundLoad, BufferMemory, ElanBarrier, ElanBroadcast, QuadricsPoint, QuadricsPointTiming, QuadricsTimes,
 };
 use self::scale::{MulticastRootsPoint, QuadricsScalePoint};
-use super::calibration::Calibration;
 use super::comparison::{Comparison, Gate, Remark, all_hold};
-use super::published::{self, PublishedNumber};
+use super::published_paper::PublishedPaper;
 use super::robustness::{ExperimentTrial, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
@@ -99,19 +98,19 @@ pub(crate) fn run(arguments: &ReproduceQuadricsArgs) -> Result<CommandOutcome> {
         // Checked before the simulation, not after it.
         ensure!(folder == Path::new("") || folder.is_dir(), "the folder {} does not exist", folder.display());
     }
-    let paper = QuadricsPaper::read()?;
+    let paper = read_paper()?;
     let calls = arguments.calls.unwrap_or(CALLS[usize::from(arguments.quick)]);
     let loaded = if arguments.quick { QUICK_LOADED } else { &ElanBroadcast::VARIANTS };
     let times = points::measure_all(all_points(loaded), &parameters, calls, arguments.seed)?;
     let most = arguments.nodes.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MAX_NODES });
     let scale = scale::measure(&parameters, most, arguments.seed)?;
     let roots = if scale.is_empty() { Vec::new() } else { scale::roots(&parameters)? };
-    let ExperimentTrial { rows: comparisons, mut gates } = paper.compare(&times)?;
+    let ExperimentTrial { rows: comparisons, mut gates } = compare(&paper, &times)?;
     gates.extend(scale_gates(&scale, &roots));
     let trial = |text: &str, seed: u64| {
         let parameters = QuadricsParameters::parse(text)?;
         let times = points::measure_all(all_points(QUICK_LOADED), &parameters, calls.min(CALLS[1]), seed)?;
-        paper.compare(&times)
+        compare(&paper, &times)
     };
     let robustness =
         arguments.robustness.measure(arguments.quick, &text, &paper.calibration, arguments.seed, trial)?;
@@ -135,28 +134,17 @@ pub(crate) fn run(arguments: &ReproduceQuadricsArgs) -> Result<CommandOutcome> {
 /// The broadcasts that the quick form simulates under load: those whose numbers are published.
 const QUICK_LOADED: &[(ElanBroadcast, BufferMemory)] = &[(ElanBroadcast::Hbcast, BufferMemory::Main)];
 
-/// The published numbers, and what was calibrated on them.
-struct QuadricsPaper {
-    published: Vec<PublishedNumber>,
-    calibration: Calibration,
+fn read_paper() -> Result<PublishedPaper> {
+    PublishedPaper::read("quadrics", PUBLISHED, CALIBRATION)
 }
 
-impl QuadricsPaper {
-    fn read() -> Result<Self> {
-        let published = published::read_published(PUBLISHED).context("experiments/quadrics/published.csv")?;
-        let calibration =
-            Calibration::parse(CALIBRATION, &published).context("experiments/quadrics/calibration.toml")?;
-        Ok(Self { published, calibration })
+fn compare(paper: &PublishedPaper, times: &QuadricsTimes) -> Result<ExperimentTrial> {
+    let mut rows = Vec::new();
+    for row in &paper.published {
+        let ours = number(times, &row.id).with_context(|| format!("{} in published.csv", row.id))?;
+        rows.push(Comparison::new(row, ours, &paper.calibration, "", remark(&row.id)));
     }
-
-    fn compare(&self, times: &QuadricsTimes) -> Result<ExperimentTrial> {
-        let mut rows = Vec::new();
-        for row in &self.published {
-            let ours = number(times, &row.id).with_context(|| format!("{} in published.csv", row.id))?;
-            rows.push(Comparison::new(row, ours, &self.calibration, "", remark(&row.id)));
-        }
-        Ok(ExperimentTrial { rows, gates: gates(times)? })
-    }
+    Ok(ExperimentTrial { rows, gates: gates(times)? })
 }
 
 /// All points. `loaded` are the broadcasts that are simulated under load.
@@ -366,13 +354,15 @@ fn remark(id: &str) -> Option<Remark> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::calibration::Calibration;
+    use super::super::published::PublishedNumber;
     use super::super::robustness::scale_parameter;
     use super::parameters::TEXT;
     use super::*;
 
     #[test]
     fn no_row_is_its_own_prediction() {
-        let paper = QuadricsPaper::read().expect("the shipped files are valid");
+        let paper = read_paper().expect("the shipped files are valid");
         // Idle points suffice: nothing was calibrated on loaded ones.
         let is_idle = |row: &&PublishedNumber| ["uniform", "complement"].iter().all(|load| !row.id.contains(load));
         let rows: Vec<&PublishedNumber> = paper.published.iter().filter(is_idle).collect();
@@ -393,7 +383,7 @@ mod tests {
 
     #[test]
     fn every_parameter_has_one_origin() {
-        let calibration = QuadricsPaper::read().expect("the shipped files are valid").calibration;
+        let calibration = read_paper().expect("the shipped files are valid").calibration;
         assert_eq!(calibration.origins_missing(TEXT), [""; 0]);
     }
 }

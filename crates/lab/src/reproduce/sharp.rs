@@ -21,9 +21,10 @@ use self::application::{ApplicationLibrary, ApplicationModel};
 use self::parameters::{SharpHostNoise, SharpParameters};
 use self::points::{HostAlgorithm, SharpPoint, SharpPointTiming, SharpResultDelivery, SharpTimes};
 use self::scale::SharpScalePoint;
-use super::calibration::{Calibration, RowLabel};
+use super::calibration::RowLabel;
 use super::comparison::{Comparison, Gate, Remark, all_hold};
-use super::published::{self, PublishedNumber};
+use super::published::PublishedNumber;
+use super::published_paper::PublishedPaper;
 use super::robustness::{ExperimentTrial, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
@@ -107,15 +108,15 @@ struct ScoreCount {
 
 pub(crate) fn run(arguments: &ReproduceSharpArgs) -> Result<CommandOutcome> {
     let (text, parameters) = SharpParameters::read(arguments.parameters.as_deref())?;
-    let paper = SharpPaper::read()?;
+    let paper = read_paper()?;
     let calls = arguments.calls.unwrap_or(CALLS[usize::from(arguments.quick)]);
-    let times = paper.measure(&parameters, calls, arguments.seed)?;
+    let times = measure(&paper, &parameters, calls, arguments.seed)?;
     let most = arguments.hosts.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MAX_HOSTS });
     let alone = arguments.hosts_alone.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MAX_HOSTS });
     let scale = scale::measure(&parameters, most, alone, arguments.seed)?;
-    let (application, comparisons) = paper.compare(&parameters, &times)?;
+    let (application, comparisons) = compare(&paper, &parameters, &times)?;
     let mut gates = gates(&times);
-    let trial = |text: &str, seed: u64| paper.trial(&SharpParameters::parse(text)?, calls.min(CALLS[1]), seed);
+    let trial = |text: &str, seed: u64| trial(&paper, &SharpParameters::parse(text)?, calls.min(CALLS[1]), seed);
     let robustness =
         arguments.robustness.measure(arguments.quick, &text, &paper.calibration, arguments.seed, trial)?;
     gates.extend(scale_gate(&scale));
@@ -136,59 +137,48 @@ pub(crate) fn run(arguments: &ReproduceSharpArgs) -> Result<CommandOutcome> {
     Ok(if findings.holds { CommandOutcome::Passed } else { CommandOutcome::Failed })
 }
 
-/// The published numbers, and what was calibrated on them.
-struct SharpPaper {
-    published: Vec<PublishedNumber>,
-    calibration: Calibration,
+fn read_paper() -> Result<PublishedPaper> {
+    PublishedPaper::read("sharp", PUBLISHED, CALIBRATION)
 }
 
-impl SharpPaper {
-    fn read() -> Result<Self> {
-        let published = published::read_published(PUBLISHED).context("experiments/sharp/published.csv")?;
-        let calibration =
-            Calibration::parse(CALIBRATION, &published).context("experiments/sharp/calibration.toml")?;
-        Ok(Self { published, calibration })
-    }
+fn measure(paper: &PublishedPaper, parameters: &SharpParameters, calls: u32, seed: u64) -> Result<SharpTimes> {
+    points::measure_all(&points(&paper.published, parameters)?, parameters, calls, seed)
+}
 
-    fn measure(&self, parameters: &SharpParameters, calls: u32, seed: u64) -> Result<SharpTimes> {
-        points::measure_all(&points(&self.published, parameters)?, parameters, calls, seed)
-    }
+fn trial(paper: &PublishedPaper, parameters: &SharpParameters, calls: u32, seed: u64) -> Result<ExperimentTrial> {
+    let times = measure(paper, parameters, calls, seed)?;
+    let (_, rows) = compare(paper, parameters, &times)?;
+    Ok(ExperimentTrial { rows, gates: gates(&times) })
+}
 
-    fn trial(&self, parameters: &SharpParameters, calls: u32, seed: u64) -> Result<ExperimentTrial> {
-        let times = self.measure(parameters, calls, seed)?;
-        let (_, rows) = self.compare(parameters, &times)?;
-        Ok(ExperimentTrial { rows, gates: gates(&times) })
-    }
-
-    /// The model of the application, and every row.
-    fn compare(
-        &self,
-        parameters: &SharpParameters,
-        times: &SharpTimes,
-    ) -> Result<(ApplicationModel, Vec<Comparison>)> {
-        let value = |id: &str| {
-            let row = self.published.iter().find(|row| row.id == id);
-            row.map(|row| row.value.reference()).with_context(|| format!("{id} is not in published.csv"))
+/// The model of the application, and every row.
+fn compare(
+    paper: &PublishedPaper,
+    parameters: &SharpParameters,
+    times: &SharpTimes,
+) -> Result<(ApplicationModel, Vec<Comparison>)> {
+    let value = |id: &str| {
+        let row = paper.published.iter().find(|row| row.id == id);
+        row.map(|row| row.value.reference()).with_context(|| format!("{id} is not in published.csv"))
+    };
+    let [few, hcoll, sharp] = application::INPUTS;
+    let many = [value(hcoll)?, value(sharp)?];
+    let model = ApplicationModel::new(times, &parameters.application, value(few)?, many);
+    let mut rows = Vec::new();
+    for row in &paper.published {
+        let unknown = || format!("unknown id in published.csv: {}", row.id);
+        let id = PublishedId::parse(&row.id).with_context(unknown)?;
+        let ours = match (id.points().as_slice(), id.library()) {
+            ([point], _) => times.of(*point),
+            ([more, fewer], _) if id.what == "children" => times.of(*more) - times.of(*fewer),
+            ([hosts, sharp], _) => times.of(*hosts) / times.of(*sharp),
+            (_, Some(library)) => model.seconds(times, &parameters.application, library, id.first),
+            _ => anyhow::bail!(unknown()),
         };
-        let [few, hcoll, sharp] = application::INPUTS;
-        let many = [value(hcoll)?, value(sharp)?];
-        let model = ApplicationModel::new(times, &parameters.application, value(few)?, many);
-        let mut rows = Vec::new();
-        for row in &self.published {
-            let unknown = || format!("unknown id in published.csv: {}", row.id);
-            let id = PublishedId::parse(&row.id).with_context(unknown)?;
-            let ours = match (id.points().as_slice(), id.library()) {
-                ([point], _) => times.of(*point),
-                ([more, fewer], _) if id.what == "children" => times.of(*more) - times.of(*fewer),
-                ([hosts, sharp], _) => times.of(*hosts) / times.of(*sharp),
-                (_, Some(library)) => model.seconds(times, &parameters.application, library, id.first),
-                _ => anyhow::bail!(unknown()),
-            };
-            let remark = remark(&id, ours, row.value.reference());
-            rows.push(Comparison::new(row, ours, &self.calibration, "", remark));
-        }
-        Ok((model, rows))
+        let remark = remark(&id, ours, row.value.reference());
+        rows.push(Comparison::new(row, ours, &paper.calibration, "", remark));
     }
+    Ok((model, rows))
 }
 
 /// The parsed id of a published number: a name and two numbers, of which the second may be absent.
@@ -372,17 +362,18 @@ fn remark(id: &PublishedId<'_>, ours: f64, published: f64) -> Option<Remark> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::calibration::Calibration;
     use super::super::robustness::scale_parameter;
     use super::parameters::TEXT;
     use super::*;
 
     #[test]
     fn no_row_is_its_own_prediction() {
-        let paper = SharpPaper::read().expect("the shipped files are valid");
+        let paper = read_paper().expect("the shipped files are valid");
         let run = |text: &str| {
             let parameters = SharpParameters::parse(text).expect("in range");
             // Enough calls that the noise of Table II is seen.
-            paper.trial(&parameters, 40, 1).expect("it runs").rows
+            trial(&paper, &parameters, 40, 1).expect("it runs").rows
         };
         let names = paper.calibration.calibrated.iter().flatten();
         let changed: Vec<Vec<Comparison>> =
@@ -392,7 +383,7 @@ mod tests {
 
     #[test]
     fn every_parameter_has_an_origin_and_at_most_six_are_calibrated() {
-        let calibration = SharpPaper::read().expect("the shipped files are valid").calibration;
+        let calibration = read_paper().expect("the shipped files are valid").calibration;
         assert_eq!(calibration.origins_missing(TEXT), [""; 0]);
         assert!(calibration.calibrated.len() <= 6, "{:?}", calibration.calibrated);
     }

@@ -12,9 +12,8 @@ use clap::Args;
 use serde::Serialize;
 
 use self::points::{ReplicationScheme, SoftErrorPattern, SoftErrorPoint};
-use super::calibration::Calibration;
 use super::comparison::{Comparison, Gate, Remark, all_hold};
-use super::published::{self, PublishedNumber};
+use super::published_paper::PublishedPaper;
 use super::robustness::{ExperimentTrial, RobustnessArgs};
 use super::summary::Summary;
 use crate::CommandOutcome;
@@ -64,21 +63,21 @@ struct SoftErrorsFindings {
 }
 
 pub(crate) fn run(arguments: &ReproduceSoftErrorsArgs) -> Result<CommandOutcome> {
-    let (published, calibration) = read_published()?;
+    let paper = read_paper()?;
     let collectives = arguments.collectives.unwrap_or(COLLECTIVES[usize::from(arguments.quick)]);
     let points = points::measure_all(points::PRESET, collectives, arguments.seed)?;
-    let ExperimentTrial { rows: comparisons, gates } = compare(&published, &calibration, &points)?;
+    let ExperimentTrial { rows: comparisons, gates } = compare(&paper, &points)?;
     let trial = |preset: &str, seed: u64| {
         let points = points::measure_all(preset, collectives.min(COLLECTIVES[1]), seed)?;
-        compare(&published, &calibration, &points)
+        compare(&paper, &points)
     };
     let robustness =
-        arguments.robustness.measure(arguments.quick, points::PRESET, &calibration, arguments.seed, trial)?;
+        arguments.robustness.measure(arguments.quick, points::PRESET, &paper.calibration, arguments.seed, trial)?;
     let findings = SoftErrorsFindings {
         collectives,
         seed: arguments.seed,
         holds: all_hold(&comparisons, &gates) && robustness.holds(),
-        summary: Summary::new(&comparisons, &calibration, robustness),
+        summary: Summary::new(&comparisons, &paper.calibration, robustness),
         points,
         comparisons,
         gates,
@@ -87,11 +86,8 @@ pub(crate) fn run(arguments: &ReproduceSoftErrorsArgs) -> Result<CommandOutcome>
     Ok(if findings.holds { CommandOutcome::Passed } else { CommandOutcome::Failed })
 }
 
-fn read_published() -> Result<(Vec<PublishedNumber>, Calibration)> {
-    let published = published::read_published(PUBLISHED).context("experiments/soft-errors/published.csv")?;
-    let calibration =
-        Calibration::parse(CALIBRATION, &published).context("experiments/soft-errors/calibration.toml")?;
-    Ok((published, calibration))
+fn read_paper() -> Result<PublishedPaper> {
+    PublishedPaper::read("soft-errors", PUBLISHED, CALIBRATION)
 }
 
 /// The times of all points, by point.
@@ -155,17 +151,13 @@ impl SoftErrorTimes<'_> {
     }
 }
 
-fn compare(
-    published: &[PublishedNumber],
-    calibration: &Calibration,
-    points: &[SoftErrorPoint],
-) -> Result<ExperimentTrial> {
+fn compare(paper: &PublishedPaper, points: &[SoftErrorPoint]) -> Result<ExperimentTrial> {
     let times = SoftErrorTimes(points);
     let mut rows = Vec::new();
-    for number in published {
+    for number in &paper.published {
         let ours = times.ours(&number.id).with_context(|| format!("unknown id in published.csv: {}", number.id))?;
         let timed = if matches!(number.figure.as_str(), "3" | "4") { "reduce phase" } else { "whole allreduce" };
-        rows.push(Comparison::new(number, ours, calibration, timed, remark(&number.id)));
+        rows.push(Comparison::new(number, ours, &paper.calibration, timed, remark(&number.id)));
     }
     Ok(ExperimentTrial { rows, gates: gates(&times) })
 }
@@ -218,17 +210,18 @@ fn remark(id: &str) -> Option<Remark> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::calibration::Calibration;
     use super::super::robustness::scale_parameter;
     use super::*;
 
     #[test]
     fn no_row_is_its_own_prediction() {
-        let (published, calibration) = read_published().expect("the shipped files are valid");
+        let paper = read_paper().expect("the shipped files are valid");
         let run = |preset: &str| {
             let points = points::measure_all(preset, 2, 1).expect("it runs");
-            compare(&published, &calibration, &points).expect("all numbers are known").rows
+            compare(&paper, &points).expect("all numbers are known").rows
         };
-        let names = calibration.calibrated.iter().flatten();
+        let names = paper.calibration.calibrated.iter().flatten();
         let changed: Vec<Vec<Comparison>> =
             names.map(|name| run(&scale_parameter(points::PRESET, name, 1.3).expect("a number"))).collect();
         assert_eq!(Calibration::own_predictions(&run(points::PRESET), &changed), []);

@@ -13,16 +13,8 @@ fn comparison_rows(rows: &[Comparison]) -> TableRows {
     with_header(
         ["where", "claim", "statement", "published", "ours", "verdict", "label", "null model"],
         rows.iter().map(|row| {
-            [
-                row.figure.clone(),
-                row.claim.clone(),
-                row.marked_statement(),
-                row.published.clone(),
-                row.ours.clone(),
-                row.verdict.label().to_owned(),
-                row.label.name().to_owned(),
-                row.marked_null(),
-            ]
+            let [statement, published, ours, verdict, label, null] = row.cells();
+            [row.figure.clone(), row.claim.clone(), statement, published, ours, verdict, label, null]
         }),
     )
 }

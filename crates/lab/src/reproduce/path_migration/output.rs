@@ -22,16 +22,8 @@ fn comparisons(findings: &PathMigrationFindings) -> TableRows {
     with_header(
         header,
         findings.comparisons.iter().map(|row| {
-            [
-                row.figure.clone(),
-                row.marked_statement(),
-                row.published.clone(),
-                row.ours.clone(),
-                row.verdict.label().into(),
-                row.label.name().into(),
-                row.marked_null(),
-                row.preset.clone(),
-            ]
+            let [statement, published, ours, verdict, label, null] = row.cells();
+            [row.figure.clone(), statement, published, ours, verdict, label, null, row.preset.clone()]
         }),
     )
 }

@@ -139,27 +139,16 @@ fn congestion_plot(findings: &QuadricsFindings) -> String {
     line_chart(&series, "bytes of a background message", "times slower than idle")
 }
 
-fn cells(row: &Comparison) -> [String; 6] {
-    [
-        row.marked_statement(),
-        row.published.clone(),
-        row.ours.clone(),
-        row.verdict.label().to_owned(),
-        row.label.name().to_owned(),
-        row.marked_null(),
-    ]
-}
-
 fn comparisons(rows: &[Comparison]) -> TableRows {
-    with_header(["", "published", "ours", "verdict", "label", "null model"], rows.iter().map(cells))
+    with_header(["", "published", "ours", "verdict", "label", "null model"], rows.iter().map(Comparison::cells))
 }
 
 fn with_remarks(rows: &[Comparison]) -> TableRows {
     with_header(
         ["", "published", "ours", "verdict", "label", "null model", "remark"],
         rows.iter().map(|row| {
-            let [a, b, c, d, e, f] = cells(row);
-            [a, b, c, d, e, f, row.remark.clone()]
+            let [statement, published, ours, verdict, label, null] = row.cells();
+            [statement, published, ours, verdict, label, null, row.remark.clone()]
         }),
     )
 }

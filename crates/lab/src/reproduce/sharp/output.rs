@@ -60,15 +60,8 @@ fn verdict(findings: &SharpFindings) -> &'static str {
 }
 
 fn cells(row: &Comparison) -> [String; 7] {
-    [
-        row.marked_statement(),
-        row.published.clone(),
-        row.ours.clone(),
-        format!("{:+.1} %", deviation(row)),
-        row.verdict.label().to_owned(),
-        row.label.name().to_owned(),
-        row.marked_null(),
-    ]
+    let [statement, published, ours, verdict, label, null] = row.cells();
+    [statement, published, ours, format!("{:+.1} %", deviation(row)), verdict, label, null]
 }
 
 fn comparisons(rows: &[Comparison]) -> TableRows {

@@ -19,16 +19,8 @@ fn comparisons(rows: &[Comparison]) -> TableRows {
     with_header(
         ["figure", "statement", "published", "ours", "verdict", "label", "null model", "timed"],
         rows.iter().map(|row| {
-            [
-                row.figure.clone(),
-                row.marked_statement(),
-                row.published.clone(),
-                row.ours.clone(),
-                row.verdict.label().to_owned(),
-                row.label.name().to_owned(),
-                row.marked_null(),
-                row.preset.clone(),
-            ]
+            let [statement, published, ours, verdict, label, null] = row.cells();
+            [row.figure.clone(), statement, published, ours, verdict, label, null, row.preset.clone()]
         }),
     )
 }

@@ -3,7 +3,7 @@
 //! In: links that ended, ranks that attach, answers to pings, time. Out: [`MembershipAction`]s and [`LossVerdict`]s. The lowest live
 //! rank is the coordinator. It alone decides, and sends its verdicts to all in one order, so every rank names the same ranks. If
 //! the coordinator is lost, the others attach to the next rank; the new coordinator first completes what the old one had sent to some of
-//! them only. A side of a partition that is smaller than the ranks it misses is cut off. Rules: P-94 to P-97.
+//! them only. A side of a partition that is smaller than the ranks it misses is cut off. Rules: P-94 to P-97, P-106.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -21,9 +21,9 @@ const MAX_SILENT_HOSTS: usize = 4;
 /// How a rank's connections ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum LinkEnd {
-    /// The other kernel closed them: its process has ended.
+    /// The other kernel closed them, and refuses others: its process has ended.
     Closed,
-    /// Nothing came any more.
+    /// Nothing came any more, or the rank has left this one for another coordinator.
     Silent,
 }
 
@@ -180,6 +180,11 @@ impl JobMembership {
 
     pub(super) fn is_live(&self, rank: u32) -> bool {
         self.live.contains(&rank)
+    }
+
+    /// True if the end of the rank's link matters to this one.
+    pub(super) fn can_lose(&self, rank: u32) -> bool {
+        self.is_live(rank) && !self.is_outside()
     }
 
     pub(super) fn history(&self) -> &MemberHistory {

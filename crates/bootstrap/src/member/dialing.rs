@@ -1,4 +1,5 @@
-//! Connections that this rank opens: further paths to its coordinator, a new coordinator, or only to see whether a rank lives.
+//! Connections that this rank opens: further paths to its coordinator, a new coordinator, or only to see whether a rank lives, or
+//! why its link has ended.
 //!
 //! A rank lives if it answers the offer with which every connection begins, and its process has ended if its kernel refuses the
 //! connection. Nothing else that a stranger could cause tells either (P-101).
@@ -36,6 +37,8 @@ enum DialPurpose {
     Path,
     Takeover,
     Check,
+    /// The rank's link was closed.
+    Confirm,
 }
 
 #[derive(Debug)]
@@ -99,6 +102,14 @@ impl DialFailure {
             Self::Dropped | Self::Silent => LinkEnd::Silent,
         }
     }
+
+    /// What it tells about a rank whose link was closed: only silence contradicts that its process has ended.
+    fn end_of_closed_link(self) -> LinkEnd {
+        match self {
+            Self::PortClosed | Self::Dropped => LinkEnd::Closed,
+            Self::Silent => LinkEnd::Silent,
+        }
+    }
 }
 
 impl Member {
@@ -152,6 +163,39 @@ impl Member {
                 self.membership.unreachable(now, rank, LinkEnd::Closed);
             }
         }
+    }
+
+    /// A rank's link was closed: connects to it on all paths, to see whether its process has ended (P-106).
+    pub(super) fn confirm_end(&mut self, now: Instant, rank: u32) {
+        self.failed_dials.remove(&rank);
+        let mut end = LinkEnd::Silent;
+        let mut is_any_open = false;
+        for path in 0..self.config.ports[rank as usize].len() {
+            if self.dials.len() >= MAX_DIALS {
+                end = LinkEnd::Closed;
+                break;
+            }
+            match self.dial(now, rank, path, DialPurpose::Confirm) {
+                Ok(()) => is_any_open = true,
+                Err(error) if is_local_shortage(&error) => end = LinkEnd::Closed,
+                Err(error) => end = end.min(DialFailure::of(&error).end_of_closed_link()),
+            }
+        }
+        if !is_any_open {
+            self.membership.link_ended(now, rank, end);
+        }
+    }
+
+    /// True while it is not known why the link of this rank, or of any if none is named, was closed.
+    pub(super) fn is_confirming(&self, rank: Option<u32>) -> bool {
+        let is_it = |dial: &Dial| dial.purpose == DialPurpose::Confirm && rank.is_none_or(|rank| rank == dial.rank);
+        self.dials.values().any(is_it)
+    }
+
+    fn end_confirmed(&mut self, now: Instant, rank: u32, end: LinkEnd) {
+        self.drop_dials(rank, DialPurpose::Confirm);
+        self.failed_dials.remove(&rank);
+        self.membership.link_ended(now, rank, end);
     }
 
     fn dial(&mut self, now: Instant, rank: u32, path: usize, purpose: DialPurpose) -> io::Result<()> {
@@ -211,12 +255,17 @@ impl Member {
                 let rank = dial.rank;
                 return self.drop_dials(rank, DialPurpose::Check);
             }
+            DialPurpose::Confirm => {
+                // It lives and has closed the link: it has another coordinator, and counts as out of reach.
+                let rank = dial.rank;
+                return self.end_confirmed(now, rank, LinkEnd::Silent);
+            }
         };
         dial.stream.queue(AttachRequest { rank: self.config.rank, purpose }.encode());
         dial.told = told;
         dial.deadline = match dial.purpose {
             DialPurpose::Takeover => now + self.config.peer_timeout + ANSWER_MARGIN,
-            DialPurpose::Path | DialPurpose::Check => now + CONNECT_TIMEOUT,
+            DialPurpose::Path | DialPurpose::Check | DialPurpose::Confirm => now + CONNECT_TIMEOUT,
         };
         // A request is short, and the socket is empty; a longer one is written when the connection is polled.
         if let Err(error) = dial.stream.flush() {
@@ -238,7 +287,7 @@ impl Member {
                 self.membership.attached_to(rank);
             }
             DialPurpose::Path if self.membership.coordinator() == Some(rank) => {}
-            DialPurpose::Path | DialPurpose::Check => return,
+            DialPurpose::Path | DialPurpose::Check | DialPurpose::Confirm => return,
         }
         let Some(link) = self.links.get_mut(&rank) else { return };
         if link.attach(id, path, stream, told, lacks) {
@@ -276,11 +325,16 @@ impl Member {
             }
             return;
         }
+        let is_confirming = purpose == DialPurpose::Confirm;
+        let end = if is_confirming { failure.end_of_closed_link() } else { end };
         // A host that refuses the connection is there, and its process is not.
         let known = self.failed_dials.entry(rank).or_insert(end);
         *known = (*known).min(end);
         let end = *known;
-        if !self.dials.values().any(|dial| (dial.rank, dial.purpose) == (rank, purpose)) {
+        let is_last = !self.dials.values().any(|dial| (dial.rank, dial.purpose) == (rank, purpose));
+        if is_confirming && (is_last || end == LinkEnd::Closed) {
+            self.end_confirmed(now, rank, end);
+        } else if is_last {
             self.failed_dials.remove(&rank);
             self.membership.unreachable(now, rank, end);
         }
@@ -335,6 +389,13 @@ impl Dial {
             _ => malformed,
         }
     }
+}
+
+/// True if this process, not the network, is the reason that no connection could be opened.
+fn is_local_shortage(error: &io::Error) -> bool {
+    use nix::errno::Errno;
+    let shortages = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
+    shortages.into_iter().any(|errno| error.raw_os_error() == Some(errno as i32))
 }
 
 /// Starts to connect, from an address of this host if one belongs to the path.

@@ -23,7 +23,7 @@ impl Member {
 
     /// True if a verdict about ranks may follow.
     pub(in super::super) fn is_deciding(&self) -> bool {
-        self.membership.is_deciding()
+        self.membership.is_deciding() || self.is_confirming(None)
     }
 
     /// Says goodbye. The coordinator first serves the others until they have left or are lost.

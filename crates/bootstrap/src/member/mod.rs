@@ -168,6 +168,7 @@ impl Member {
         }
         let Some(coordinator) = self.membership.coordinator() else { return Err(OobSendError::WouldBlock) };
         match self.links.get(&coordinator) {
+            None if self.is_confirming(Some(coordinator)) => return Err(OobSendError::WouldBlock),
             None => return Err(OobSendError::Disconnected),
             Some(link) if link.is_full() => return Err(OobSendError::WouldBlock),
             Some(_) => {}
@@ -451,7 +452,10 @@ impl Member {
         }
         if let Some(end) = link.end() {
             self.close_link(rank);
-            self.membership.link_ended(now, rank, end);
+            match end {
+                LinkEnd::Closed if self.membership.can_lose(rank) => self.confirm_end(now, rank),
+                _ => self.membership.link_ended(now, rank, end),
+            }
         }
     }
 

@@ -1,9 +1,12 @@
 //! Losses, goodbyes and messages.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
+use super::super::framing::FramedStream;
+use super::super::member::{DetectorConfig, Member};
 use super::super::rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, SEND_QUEUE_LIMIT_BYTES};
+use super::super::token_key::TokenKey;
 use super::*;
 
 fn is_lost(event: &[RankEvent], rank: u32) -> bool {
@@ -43,6 +46,60 @@ fn when_rank_zero_is_dropped_all_agree_that_it_is_lost_and_the_next_rank_follows
     assert!(received.iter().all(|events| *events == taken_over(2, &[1])), "{received:?}");
     drop(detectors.remove(0));
     assert_eq!(events_of(&mut [&mut detectors[0]], 2), [taken_over(3, &[2])]);
+}
+
+/// A rank whose packets are lost receives the end of its links, because the others find it silent: its own connections get no answer.
+#[test]
+fn a_rank_whose_links_are_closed_by_ranks_that_do_not_answer_is_cut_off() {
+    let key = TokenKey::new(&JobToken(b"token".to_vec()), "");
+    let silent: Vec<_> = (0..2).map(|_| SilentPort::new()).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let addresses =
+        std::iter::once(listener.local_addr()).chain(silent.iter().map(|port| port.listener.local_addr()));
+    let ports = addresses.map(|address| vec![address.expect("bound")]).collect();
+    let config = DetectorConfig { rank: 0, size: 3, key, ports, hosts: vec![0, 1, 2], peer_timeout: TIMEOUTS.peer };
+    let (near, far): (Vec<_>, Vec<_>) = (0..2).map(|_| connection(&listener)).unzip();
+    let streams = (1..).zip(near).collect();
+    let mut member = Member::new(config, vec![listener], streams).expect("descriptors");
+    drop(far);
+    let began = Instant::now();
+    let event = std::iter::repeat_with(|| {
+        assert!(began.elapsed() < SOON, "nothing is decided");
+        std::thread::sleep(Duration::from_millis(1));
+        member.turn()
+    });
+    assert_eq!(event.flatten().next(), Some(RankEvent::CutOff { ranks: vec![1, 2] }));
+}
+
+/// A port that answers nothing: its queue of connections is full.
+struct SilentPort {
+    listener: TcpListener,
+    _queued: Vec<socket2::Socket>,
+}
+
+impl SilentPort {
+    fn new() -> Self {
+        let new_socket =
+            || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        let listener = new_socket();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("loopback");
+        listener.listen(0).expect("listens");
+        let address = listener.local_addr().expect("bound");
+        let queued = (0..4).map(|_| {
+            let socket = new_socket();
+            socket.set_nonblocking(true).expect("a flag");
+            let _ = socket.connect(&address); // Queued, or in progress for ever.
+            socket
+        });
+        Self { _queued: queued.collect(), listener: listener.into() }
+    }
+}
+
+/// The two ends of a connection.
+fn connection(listener: &TcpListener) -> (FramedStream, TcpStream) {
+    let far = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+    let (near, _) = listener.accept().expect("accepts");
+    (FramedStream::new(near).expect("options"), far)
 }
 
 /// More connections than a rank keeps open, from a program that does not know the token.
@@ -231,8 +288,12 @@ fn the_descriptor_is_readable_when_events_wait() {
     assert!(detectors[0].turn().is_some());
     assert_eq!(ready(&detectors[0], 0), 0);
     drop(detectors.remove(0));
-    assert_eq!(ready(&detectors[0], 5000), 1);
-    assert_eq!(detectors[0].turn(), Some(RankEvent::NewCoordinator { rank: 1 }));
+    // Once for the end of the link, and once for the answer whether the process has ended.
+    let mut turns = std::iter::from_fn(|| {
+        assert_eq!(ready(&detectors[0], 5000), 1);
+        Some(detectors[0].turn())
+    });
+    assert_eq!(turns.find_map(|event| event), Some(RankEvent::NewCoordinator { rank: 1 }));
     assert_eq!(detectors[0].turn(), Some(RankEvent::Lost { ranks: vec![0] }));
     assert_eq!(detectors[0].turn(), None);
     assert_eq!(ready(&detectors[0], 0), 0, "no event is left");

@@ -18,6 +18,8 @@ enum TrialEvent {
     Kill,
     /// The network is divided: ranks with a bit set, and the others.
     Cut(u64),
+    /// Packets from the ranks with a bit set to the others are lost; those in the other direction arrive.
+    CutOneWay(u64),
     LinkEnded(u32, LinkEnd),
     Unreachable(u32, LinkEnd),
     AttachRequested(u32, MemberHistory),
@@ -35,6 +37,7 @@ struct MembershipTrial {
     reported: Vec<Vec<LossVerdict>>,
     is_killed: Vec<bool>,
     side: u64,
+    is_one_way: bool,
     /// Followers of each rank.
     links: BTreeSet<(u32, u32)>,
     queue: BTreeMap<(Duration, u64), (u32, TrialEvent)>,
@@ -55,6 +58,7 @@ impl MembershipTrial {
             reported: vec![Vec::new(); size as usize],
             is_killed: vec![false; size as usize],
             side: 0,
+            is_one_way: false,
             links: (1..size).map(|rank| (0, rank)).collect(),
             queue: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -72,13 +76,18 @@ impl MembershipTrial {
         self.queue.insert((at, self.sequence), (rank, event));
     }
 
+    /// True if packets pass in both directions, so that connections can be opened.
     fn can_reach(&self, one: u32, other: u32) -> bool {
         (self.side >> one) & 1 == (self.side >> other) & 1
     }
 
+    fn arrives(&self, from: u32, to: u32) -> bool {
+        self.can_reach(from, to) || self.is_one_way && (self.side >> from) & 1 == 0
+    }
+
     /// Sends a message; it is lost if its receiver is cut off now, and never read by a dead one.
     fn send(&mut self, now: Duration, from: u32, to: u32, event: TrialEvent) {
-        if !self.can_reach(from, to) {
+        if !self.arrives(from, to) {
             return;
         }
         let delay = Duration::from_micros(50 + self.draw(20_000));
@@ -89,11 +98,16 @@ impl MembershipTrial {
 
     /// A link breaks: the ends that live learn of it.
     fn break_link(&mut self, now: Duration, one: u32, other: u32) {
+        let silence = Duration::from_millis(1000 + self.draw(9000));
         for (rank, peer) in [(one, other), (other, one)] {
             let (delay, end) = if self.can_reach(rank, peer) {
                 (Duration::from_micros(50 + self.draw(20_000)), LinkEnd::Closed)
+            } else if self.arrives(peer, rank) {
+                // The peer's kernel closes the link after the silence, or when its process ends; nothing answers then (P-106).
+                let closes = if self.is_killed[peer as usize] { Duration::ZERO } else { silence };
+                (closes + CONNECT_TIMEOUT, LinkEnd::Silent)
             } else {
-                (Duration::from_millis(1000 + self.draw(9000)), LinkEnd::Silent)
+                (silence, LinkEnd::Silent)
             };
             // What the other one sent before arrives first.
             let at = (now + delay).max(self.last.get(&(peer, rank)).copied().unwrap_or_default());
@@ -105,8 +119,9 @@ impl MembershipTrial {
         while let Some(((now, _), (rank, event))) = self.queue.pop_first() {
             assert!(now < MAX_TIME, "the ranks do not come to an end");
             match event {
-                TrialEvent::Cut(side) => {
+                TrialEvent::Cut(side) | TrialEvent::CutOneWay(side) => {
                     self.side = side;
+                    self.is_one_way = matches!(event, TrialEvent::CutOneWay(_));
                     let torn: Vec<(u32, u32)> =
                         self.links.iter().copied().filter(|(one, other)| !self.can_reach(*one, *other)).collect();
                     torn.into_iter().for_each(|(one, other)| {
@@ -151,7 +166,7 @@ impl MembershipTrial {
             TrialEvent::Ping(from, number) => self.send(now, rank, from, TrialEvent::Answered(rank, number)),
             TrialEvent::Answered(from, number) => member.answered(instant, from, number),
             TrialEvent::Tick => member.tick(instant),
-            TrialEvent::Verdict(..) | TrialEvent::Kill | TrialEvent::Cut(_) => {}
+            TrialEvent::Verdict(..) | TrialEvent::Kill | TrialEvent::Cut(_) | TrialEvent::CutOneWay(_) => {}
         }
         self.run_actions(now, rank);
         if let Some(deadline) = self.members[rank as usize].deadline() {
@@ -231,7 +246,8 @@ fn run_trial(seed: u64) {
         // The ranks of a host are on one side.
         let sides = draw(1 << size);
         let side = (0..size).map(|rank| (sides >> hosts[rank as usize] & 1) << rank).sum();
-        trial.schedule(Duration::from_millis(draw(spread)), 0, TrialEvent::Cut(side));
+        let cut = if draw(2) == 0 { TrialEvent::Cut(side) } else { TrialEvent::CutOneWay(side) };
+        trial.schedule(Duration::from_millis(draw(spread)), 0, cut);
     }
     trial.run();
     judge(seed, &trial, is_cut);

@@ -1,4 +1,4 @@
-//! `pleach chaos` as people run it: every named case once, each as a test of its own. All together they take about two minutes.
+//! `pleach chaos` as people run it: every named case once, each as a test of its own. Those of the default run take about two minutes.
 
 use std::process::{Command, Output};
 
@@ -58,6 +58,7 @@ mod between_hosts {
         the_root_is_killed: "root-killed", "2";
         all_nodes_are_killed: "all-nodes-killed", "3";
         a_node_is_restarted: "node-restarted", "4";
+        #[ignore = "long: with all cases, this takes four minutes"]
         a_node_is_stopped: "node-stopped", "5";
         the_manager_is_killed: "manager-killed", "6";
         the_manager_is_restarted: "manager-restarted", "7";
@@ -65,21 +66,25 @@ mod between_hosts {
         rank_zero_is_killed: "rank-zero-killed", "9";
         two_ranks_are_killed: "two-ranks-killed", "10";
         a_host_is_killed: "host-killed", "11";
+        #[ignore = "long: with all cases, this takes four minutes"]
         a_rank_is_stopped: "rank-stopped", "12";
+        #[ignore = "long: with all cases, this takes four minutes"]
         a_host_is_cut_off: "host-cut-off", "13";
         the_network_is_divided: "partition", "14";
-        #[ignore = "known defect: sometimes the rank whose packets are lost blames the others"]
         a_host_is_cut_off_in_one_direction: "one-way-partition", "15";
         a_host_is_cut_off_for_a_short_time: "short-partition", "16";
+        #[ignore = "long: with all cases, this takes four minutes"]
         a_link_works_in_one_direction: "one-way-cut", "17";
         the_path_of_the_rendezvous_is_lost: "rendezvous-path-lost", "18";
         links_flap: "links-flap", "19";
+        #[ignore = "long: with all cases, this takes four minutes"]
         a_link_goes_down: "link-down", "20";
+        #[ignore = "long: with all cases, this takes four minutes"]
         an_address_is_removed: "address-removed", "21";
-        #[ignore = "known defect: ranks are sometimes reported as unreachable"]
         the_mtu_is_lowered: "mtu-lowered", "22";
         packets_are_lost: "loss", "23";
         packets_are_corrupted: "corruption", "24";
+        #[ignore = "long: with all cases, this takes four minutes"]
         packets_are_duplicated: "duplication", "25";
         packets_are_reordered: "reordering", "26";
         shared_memory_is_full: "shm-full", "27";

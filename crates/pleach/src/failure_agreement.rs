@@ -3,7 +3,8 @@
 //! In: verdicts of the failure detector, own failures, messages of other ranks. Out: messages to send, and the failure of each
 //! communicator. A rank that finds a failure reports it to the coordinator and waits. The coordinator sends it to all ranks of the
 //! communicator, in one order with the verdicts, so every rank returns the same error: the first one that concerns the communicator. If
-//! a rank cannot be reached, the coordinator first asks it: the failure detector tells better if it has ended. Rules: P-98, P-99.
+//! a rank cannot reach another, the coordinator first asks both: the failure detector tells better if one has ended, or if the
+//! coordinator itself is cut off. Rules: P-98, P-99.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use units::GroupId;
 
 use crate::error::Error;
 
-/// How long the coordinator waits for the answer of a rank that another one cannot reach.
+/// How long the coordinator waits for the answers of two ranks that cannot reach each other.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(12);
 /// A rank that found a failure waits this long for the coordinator: longer than the failure detector takes in the worst case.
 pub(crate) const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(40);
@@ -52,7 +53,7 @@ pub(crate) struct FailureReport {
 pub(crate) enum FailureMessage {
     /// A rank has found a failure; to the coordinator.
     Report(FailureReport),
-    /// Is the rank there that another one cannot reach? From the coordinator to it.
+    /// Is this rank there, of which another one says that packets do not pass between them? From the coordinator to both.
     Ask(FailureReport),
     /// It is; to the coordinator.
     Confirm(FailureReport),
@@ -69,6 +70,13 @@ enum JobAnnouncement {
 
 pub(crate) type OutgoingMessages = Vec<(OobTarget, FailureMessage)>;
 
+struct UnconfirmedReport {
+    report: FailureReport,
+    /// How many of the two ranks have not answered, and until when they may.
+    missing: usize,
+    until: Instant,
+}
+
 #[derive(Default)]
 pub(crate) struct FailureAgreement {
     announcements: Vec<JobAnnouncement>,
@@ -76,8 +84,8 @@ pub(crate) struct FailureAgreement {
     reported: BTreeMap<GroupId, FailureReport>,
     /// What a coordinator has announced: it may have been lost before all ranks of the communicator knew.
     announced: BTreeMap<GroupId, FailureReport>,
-    /// At the coordinator: reports about ranks that were asked, and until when they may answer.
-    unconfirmed: Vec<(FailureReport, Instant)>,
+    /// At the coordinator: reports about ranks that were asked.
+    unconfirmed: Vec<UnconfirmedReport>,
 }
 
 impl FailureAgreement {
@@ -89,7 +97,7 @@ impl FailureAgreement {
                 false
             }
         };
-        self.unconfirmed.retain(|(report, _)| !is_about(report));
+        self.unconfirmed.retain(|asked| !is_about(&asked.report));
         self.announcements.push(JobAnnouncement::Lost(ranks));
         self.forget_settled();
     }
@@ -168,11 +176,10 @@ impl FailureAgreement {
     pub(crate) fn handle(&mut self, now: Instant, message: FailureMessage) -> OutgoingMessages {
         match message {
             FailureMessage::Report(report) => match report.failure {
-                ReportedFailure::Unreachable { to, .. }
+                ReportedFailure::Unreachable { from, to }
                     if !self.is_lost(to) && self.unconfirmed.len() < MAX_UNCONFIRMED =>
                 {
-                    self.unconfirmed.push((report.clone(), now + CONFIRMATION_TIMEOUT));
-                    vec![(OobTarget::Rank(to), FailureMessage::Ask(report))]
+                    self.ask(now, &report, [from, to])
                 }
                 // The verdict was sent to all before this.
                 ReportedFailure::Unreachable { to, .. } if self.is_lost(to) => Vec::new(),
@@ -180,9 +187,12 @@ impl FailureAgreement {
             },
             FailureMessage::Ask(report) => vec![(OobTarget::Coordinator, FailureMessage::Confirm(report))],
             FailureMessage::Confirm(report) => {
-                let before = self.unconfirmed.len();
-                self.unconfirmed.retain(|(asked, _)| *asked != report);
-                if self.unconfirmed.len() < before { announce(&report) } else { Vec::new() }
+                self.unconfirmed
+                    .iter_mut()
+                    .filter(|asked| asked.report == report)
+                    .for_each(|asked| asked.missing -= 1);
+                let confirmed = self.unconfirmed.extract_if(.., |asked| asked.missing == 0);
+                confirmed.flat_map(|asked| announce(&asked.report)).collect()
             }
             FailureMessage::Announce(report) => {
                 let context = GroupId(report.context);
@@ -199,13 +209,23 @@ impl FailureAgreement {
         }
     }
 
+    /// Asks both ranks: an answer of the one that reports shows that this coordinator is not cut off itself.
+    fn ask(&mut self, now: Instant, report: &FailureReport, ranks: [u32; 2]) -> OutgoingMessages {
+        if self.unconfirmed.iter().any(|asked| asked.report == *report) {
+            return Vec::new();
+        }
+        let (missing, until) = (ranks.len(), now + CONFIRMATION_TIMEOUT);
+        self.unconfirmed.push(UnconfirmedReport { report: report.clone(), missing, until });
+        ranks.map(|rank| (OobTarget::Rank(rank), FailureMessage::Ask(report.clone()))).into()
+    }
+
     /// Announces failures about ranks that were asked and did not answer, although the failure detector does not miss them.
     pub(crate) fn tick(&mut self, now: Instant) -> OutgoingMessages {
         if self.unconfirmed.is_empty() {
             return Vec::new();
         }
-        let overdue = self.unconfirmed.extract_if(.., |(_, until)| *until <= now);
-        overdue.flat_map(|(report, _)| announce(&report)).collect()
+        let overdue = self.unconfirmed.extract_if(.., |asked| asked.until <= now);
+        overdue.flat_map(|asked| announce(&asked.report)).collect()
     }
 
     /// A communicator is closed.
@@ -310,12 +330,30 @@ mod tests {
         job.report(1, ReportedFailure::Unreachable { from: 1, to: 5 });
         let (rank, message) = job.queue.remove(0);
         let messages = job.ranks[rank as usize].handle(now, message);
-        assert!(matches!(messages[..], [(OobTarget::Rank(5), FailureMessage::Ask(_))]), "{messages:?}");
-        // Rank 5 does not answer; the verdict follows.
+        let asked: Vec<OobTarget> = messages.iter().map(|(target, _)| *target).collect();
+        assert_eq!(asked, [OobTarget::Rank(1), OobTarget::Rank(5)]);
+        let confirmed = job.ranks[1].handle(now, messages[0].1.clone());
+        assert!(job.ranks[0].handle(now, confirmed[0].1.clone()).is_empty(), "rank 5 has not answered");
+        // It does not; the verdict follows.
         job.ranks.iter_mut().for_each(|rank| rank.ranks_lost(vec![4, 5]));
         assert_eq!(job.ranks[0].tick(now + CONFIRMATION_TIMEOUT), []);
         assert_eq!(job.errors(), vec![Some(Error::RanksLost { ranks: vec![5] }); 4]);
         assert!(job.ranks[1].coordinator_changed().is_empty(), "there is nothing to report any more");
+    }
+
+    /// The coordinator's packets are lost, and those of others arrive.
+    #[test]
+    fn a_coordinator_that_is_cut_off_announces_nothing_before_its_verdict() {
+        let (mut job, now) = (SimulatedJob::new(), Instant::now());
+        job.report(2, ReportedFailure::Unreachable { from: 2, to: 0 });
+        while let Some((rank, message)) = job.queue.pop() {
+            let messages = job.ranks[rank as usize].handle(now, message);
+            job.send(messages);
+            job.queue.retain(|(rank, _)| *rank == 0);
+        }
+        assert_eq!(job.errors()[0], None);
+        job.ranks[0].cut_off(vec![1, 2, 3, 4, 5]);
+        assert!(matches!(job.errors()[0], Some(Error::CutOff { .. })), "{:?}", job.errors());
     }
 
     #[test]

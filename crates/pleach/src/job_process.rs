@@ -39,6 +39,9 @@ const IDLE_WAIT: Duration = Duration::from_secs(1);
 const HEADER_BYTES: u32 = 112;
 const MAX_SEGMENT_BYTES: u32 = 4096 - 64;
 const MIN_SEGMENT_BYTES: u32 = 256;
+/// Fragments of messages that replace a failed tree. They pass every path, also one whose MTU became smaller: it may be why the tree
+/// failed, and their connections cannot divide them anew.
+const MAX_MESH_FRAGMENT_BYTES: u32 = (protocol::transfer::BASE_PACKET_BYTES as u32 - HEADER_BYTES) & !63;
 const DEFAULT_MTU_BYTES: u32 = 1500;
 const MAX_HOST_NAME_CHARS: usize = 64;
 /// Up to so many ranks per CPU, a rank that waits yields; with more, it sleeps.
@@ -126,7 +129,7 @@ impl JobProcess {
             me: Rank(place.rank),
             addresses: table.records().iter().map(|card| card.addresses.clone()).collect(),
             key,
-            fragment_bytes: segment_bytes as usize,
+            fragment_bytes: segment_bytes.min(MAX_MESH_FRAGMENT_BYTES) as usize,
             link_bytes: mtu as usize,
         });
         let engine = ProgressEngine::new(place.rank, network, failure_detector);

@@ -11,12 +11,13 @@ use manager::{
     AggregationNodeId, AuthKey, ChildSpec, DistributionSpec, FoldTree, JobId, JobTicket, LeaderAttachment,
     ParentSpec, SeatAddress, SeatChild, SeatSpec,
 };
+use protocol::aggregation::AbortCause;
 use protocol::collective::{
     AggregationAvailability, AggregationUnavailable, CollectiveOperation, OperandOrder, SelectionInput,
     TransportClass, choose_method,
 };
 use reduce::{ElementType, Operator, ReductionKind};
-use units::{ChildIndex, Epoch};
+use units::{ChildIndex, Epoch, OpId};
 
 use super::*;
 use crate::aggregation::NodeDataPlane;
@@ -374,6 +375,22 @@ fn the_loss_of_a_node_is_detected_without_a_report() {
     for end in cluster.finish() {
         assert!(end[0] == Ok(in_tree_order(4, 0, 40)));
     }
+}
+
+/// Packets between a node and a rank do not pass, for instance since an MTU became smaller; those between the ranks do.
+#[test]
+fn a_rank_that_a_node_does_not_reach_is_not_lost() {
+    let mut cluster = TestCluster::new(4, &FaultInjector::default());
+    cluster.attach_tree(&FaultInjector::default());
+    for rank in 0..3 {
+        cluster.start(rank, sum(), vector(rank, 0, 8));
+    }
+    cluster.turn();
+    for network in &mut cluster.networks {
+        network.with_group(WORLD, |group, group_io| group.tree_failed(OpId(0), AbortCause::LostPeer(3), group_io));
+    }
+    cluster.start(3, sum(), vector(3, 0, 8));
+    assert_eq!(cluster.finish(), vec![vec![Ok(in_tree_order(4, 0, 8))]; 4]);
 }
 
 #[test]

@@ -3,11 +3,10 @@
 //! In: the loss of the tree, positions of other leaders. Out: the position of this leader, and the fragments that any leader
 //! lacks, replayed with the fold order of the tree.
 
-use manager::AggregationNodeId;
 use protocol::Payload;
 use protocol::aggregation::AbortCause;
 use protocol::collective::{CollectiveOperation, CollectiveSchedule, ScheduleExecutor};
-use units::{OpId, Rank};
+use units::OpId;
 
 use super::leader_group::{GroupIo, HOST_STREAM, LeaderGroup, RunningSchedule, TreeState};
 use super::leader_message::{LeaderMessage, LeaderMessageKind};
@@ -25,8 +24,8 @@ impl LeaderGroup {
                 let term = tree.map_or(HOST_STREAM, |tree| tree.term);
                 self.report_mismatch(term, op, group_io);
             }
-            AbortCause::LostPeer(peer) if AggregationNodeId::from_peer(peer).is_some() => self.fall_back(group_io),
-            AbortCause::LostPeer(rank) => self.fail(LeaderNetworkError::RankLost(Rank(rank)), group_io),
+            // A rank that a node does not reach may reach the other ranks. If it has ended, the failure detector names it.
+            AbortCause::LostPeer(_) => self.fall_back(group_io),
             AbortCause::Mismatch | AbortCause::Unfoldable => self.fail(LeaderNetworkError::Mismatch, group_io),
             AbortCause::Other(_) => self.fail(LeaderNetworkError::ProtocolError, group_io),
         }

@@ -10,7 +10,6 @@ use pleach::BlockLengths;
 use crate::abort::abort;
 use crate::collective_call::{CollectiveCall, FallbackReason, MpiCollective, RankAndSize};
 use crate::mpi_job::MpiJob;
-use crate::native_calls;
 use crate::typed_buffer::TypedBuffer;
 
 /// The leaders of the hosts have the blocks of all their ranks for all ranks in an alltoall: at most so many bytes.
@@ -96,9 +95,6 @@ impl BlockPlan {
         position: RankAndSize,
         element_bytes: usize,
     ) -> Result<BlockCounts, FallbackReason> {
-        if !native_calls::has_function(job.mpi, call) {
-            return Err(FallbackReason::Argument);
-        }
         if call.counts.counts == 0 {
             return Err(FallbackReason::Argument);
         }

@@ -3,7 +3,9 @@
 //! A count goes to the plain function: of a call that Pleach can do it fits, whatever function the user called. Arrays of large counts go
 //! to the function for them, and as arrays of plain ones to the plain function if this MPI lacks the other.
 
+use std::collections::BTreeSet;
 use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
 
 use crate::collective_call::{CollectiveCall, CountArrays, CountWidth, MpiCollective};
 use crate::native_mpi::{MpiFunction, NativeMpi, invoke};
@@ -66,9 +68,16 @@ pub(crate) unsafe fn start(mpi: &NativeMpi, call: &CollectiveCall, request: &mut
 /// # Safety
 /// As [`start`], and there is room for a handle at that address.
 pub(crate) unsafe fn start_at(mpi: &NativeMpi, call: &CollectiveCall, request: usize) -> c_int {
-    let Some(function) = non_blocking_function(mpi, call) else { return NO_SUCH_FUNCTION };
-    // SAFETY: the caller guarantees it.
-    unsafe { pass!(function, call, request) }
+    let (function, width) = non_blocking_function(mpi, call);
+    let function = function.expect("every MPI has the non-blocking functions");
+    if width == call.counts.width {
+        // SAFETY: the caller guarantees it.
+        return unsafe { pass!(function, call, request) };
+    }
+    let Some(counts) = PlainCounts::of(mpi, call) else { return NO_SUCH_FUNCTION };
+    let call = CollectiveCall { counts: counts.kept(), ..*call };
+    // SAFETY: as above.
+    unsafe { pass!(function, &call, request) }
 }
 
 /// Runs a call with the blocking function of the native MPI.
@@ -76,27 +85,32 @@ pub(crate) unsafe fn start_at(mpi: &NativeMpi, call: &CollectiveCall, request: u
 /// # Safety
 /// The arguments are valid, as those of the user.
 pub(crate) unsafe fn run(mpi: &NativeMpi, call: &CollectiveCall) -> c_int {
-    let Some(function) = blocking_function(mpi, call) else { return NO_SUCH_FUNCTION };
-    // SAFETY: the caller guarantees it.
-    unsafe { pass!(function, call) }
+    let (function, width) = blocking_function(mpi, call);
+    let function = function.expect("every MPI has the blocking functions");
+    if width == call.counts.width {
+        // SAFETY: the caller guarantees it.
+        return unsafe { pass!(function, call) };
+    }
+    let Some(counts) = PlainCounts::of(mpi, call) else { return NO_SUCH_FUNCTION };
+    let call = CollectiveCall { counts: counts.arrays(), ..*call };
+    // SAFETY: as above.
+    unsafe { pass!(function, &call) }
 }
 
-/// The function for arrays of counts of this width. An MPI without large counts has only the plain one.
-fn by_width(width: CountWidth, plain: Option<MpiFunction>, large: Option<MpiFunction>) -> Option<MpiFunction> {
-    match width {
-        CountWidth::Large => large,
-        CountWidth::Plain => plain,
+/// A function, and the width of the counts in its arrays.
+type FunctionAndWidth = (Option<MpiFunction>, CountWidth);
+
+/// The function for arrays of this width, or that for plain ones.
+fn by_width(width: CountWidth, plain: Option<MpiFunction>, large: Option<MpiFunction>) -> FunctionAndWidth {
+    match (width, large) {
+        (CountWidth::Large, Some(large)) => (Some(large), CountWidth::Large),
+        _ => (plain, CountWidth::Plain),
     }
 }
 
-/// Whether the native MPI has the function of a call: without it nobody could finish the call if Pleach failed.
-pub(crate) fn has_function(mpi: &NativeMpi, call: &CollectiveCall) -> bool {
-    blocking_function(mpi, call).is_some()
-}
-
-fn non_blocking_function(mpi: &NativeMpi, call: &CollectiveCall) -> Option<MpiFunction> {
+fn non_blocking_function(mpi: &NativeMpi, call: &CollectiveCall) -> FunctionAndWidth {
     let (real, width) = (&mpi.real, call.counts.width);
-    match call.collective {
+    let function = match call.collective {
         MpiCollective::Barrier => real.Ibarrier,
         MpiCollective::Broadcast => real.Ibcast,
         MpiCollective::Reduce => real.Ireduce,
@@ -104,18 +118,19 @@ fn non_blocking_function(mpi: &NativeMpi, call: &CollectiveCall) -> Option<MpiFu
         MpiCollective::ReduceScatter => real.Ireduce_scatter_block,
         MpiCollective::Scan => real.Iscan,
         MpiCollective::ExclusiveScan => real.Iexscan,
-        MpiCollective::ReduceScatterV => by_width(width, real.Ireduce_scatter, real.Ireduce_scatter_c),
+        MpiCollective::ReduceScatterV => return by_width(width, real.Ireduce_scatter, real.Ireduce_scatter_c),
         MpiCollective::AllGather => real.Iallgather,
-        MpiCollective::AllGatherV => by_width(width, real.Iallgatherv, real.Iallgatherv_c),
+        MpiCollective::AllGatherV => return by_width(width, real.Iallgatherv, real.Iallgatherv_c),
         MpiCollective::Gather => real.Igather,
         MpiCollective::Scatter => real.Iscatter,
         MpiCollective::AllToAll => real.Ialltoall,
-    }
+    };
+    (function, width)
 }
 
-fn blocking_function(mpi: &NativeMpi, call: &CollectiveCall) -> Option<MpiFunction> {
+fn blocking_function(mpi: &NativeMpi, call: &CollectiveCall) -> FunctionAndWidth {
     let (real, width) = (&mpi.real, call.counts.width);
-    match call.collective {
+    let function = match call.collective {
         MpiCollective::Barrier => real.Barrier,
         MpiCollective::Broadcast => real.Bcast,
         MpiCollective::Reduce => real.Reduce,
@@ -123,11 +138,72 @@ fn blocking_function(mpi: &NativeMpi, call: &CollectiveCall) -> Option<MpiFuncti
         MpiCollective::ReduceScatter => real.Reduce_scatter_block,
         MpiCollective::Scan => real.Scan,
         MpiCollective::ExclusiveScan => real.Exscan,
-        MpiCollective::ReduceScatterV => by_width(width, real.Reduce_scatter, real.Reduce_scatter_c),
+        MpiCollective::ReduceScatterV => return by_width(width, real.Reduce_scatter, real.Reduce_scatter_c),
         MpiCollective::AllGather => real.Allgather,
-        MpiCollective::AllGatherV => by_width(width, real.Allgatherv, real.Allgatherv_c),
+        MpiCollective::AllGatherV => return by_width(width, real.Allgatherv, real.Allgatherv_c),
         MpiCollective::Gather => real.Gather,
         MpiCollective::Scatter => real.Scatter,
         MpiCollective::AllToAll => real.Alltoall,
+    };
+    (function, width)
+}
+
+/// Arrays of large counts as arrays of plain ones.
+struct PlainCounts {
+    counts: Vec<i32>,
+    displacements: Vec<i32>,
+}
+
+impl PlainCounts {
+    /// None if one does not fit.
+    fn of(mpi: &NativeMpi, call: &CollectiveCall) -> Option<Self> {
+        let CountArrays { counts, displacements, .. } = call.counts;
+        let ranks = if counts == 0 { 0 } else { number_of_counts(mpi, call.communicator)? };
+        // SAFETY: the user guarantees a count and, if any, a displacement for each rank.
+        let (count, displacement) =
+            unsafe { (|rank| call.counts.count(rank), |rank| call.counts.displacement(rank)) };
+        let counts: Option<Vec<i32>> = (0..ranks).map(|rank| i32::try_from(count(rank)).ok()).collect();
+        let ranks = if displacements == 0 { 0 } else { ranks };
+        let displacements: Option<Vec<i32>> = (0..ranks).map(|rank| i32::try_from(displacement(rank)).ok()).collect();
+        Some(Self { counts: counts?, displacements: displacements? })
     }
+
+    /// As arrays that stay for good.
+    fn kept(self) -> CountArrays {
+        let (counts, displacements) = (kept_array(self.counts), kept_array(self.displacements));
+        CountArrays { counts, displacements, width: CountWidth::Plain }
+    }
+
+    fn arrays(&self) -> CountArrays {
+        let (counts, displacements) = (self.counts.as_ptr() as usize, self.displacements.as_ptr() as usize);
+        CountArrays { counts, displacements, width: CountWidth::Plain }
+    }
+}
+
+/// Arrays of counts for non-blocking calls: they must stay until the request is complete, and nothing tells when that is. Programs repeat
+/// their calls with the same counts.
+static KEPT_ARRAYS: Mutex<BTreeSet<Box<[i32]>>> = Mutex::new(BTreeSet::new());
+
+/// The address of an array with these numbers that stays for good.
+fn kept_array(numbers: Vec<i32>) -> usize {
+    let mut kept = KEPT_ARRAYS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = kept.get(&numbers[..]) {
+        return found.as_ptr() as usize;
+    }
+    let numbers = numbers.into_boxed_slice();
+    let address = numbers.as_ptr() as usize; // The memory of a box does not move with it.
+    kept.insert(numbers);
+    address
+}
+
+/// The number of ranks from which a rank of a communicator receives.
+fn number_of_counts(mpi: &NativeMpi, communicator: usize) -> Option<usize> {
+    let (mut is_intercommunicator, mut size) = (0_i32, -1_i32);
+    // SAFETY: the user's communicator, and places for the results.
+    let status = unsafe {
+        invoke!(mpi.real.Comm_test_inter?; communicator, &raw mut is_intercommunicator);
+        let function = if is_intercommunicator == 0 { mpi.real.Comm_size } else { mpi.real.Comm_remote_size };
+        invoke!(function?; communicator, &raw mut size)
+    };
+    (status == 0).then(|| usize::try_from(size).ok())?
 }

@@ -69,7 +69,7 @@ functions! {
     Reduce_scatter_c, Allgather_c, Allgatherv_c, Gather_c, Scatter_c, Alltoall_c,
     Ireduce_scatter, Iallgather, Iallgatherv, Igather, Iscatter, Ialltoall,
     Ireduce_scatter_c, Iallgather_c, Iallgatherv_c, Igather_c, Iscatter_c, Ialltoall_c,
-    Comm_rank, Comm_size, Comm_test_inter, Comm_group, Comm_create, Group_free, Group_translate_ranks,
+    Comm_rank, Comm_size, Comm_remote_size, Comm_test_inter, Comm_group, Comm_create, Group_free, Group_translate_ranks,
     Comm_create_keyval, Comm_set_attr, Comm_free, Comm_disconnect,
     Win_create, Win_create_c, Win_allocate, Win_allocate_c, Win_allocate_shared, Win_allocate_shared_c,
     Win_create_dynamic,

@@ -57,6 +57,25 @@ fn conformance_of_odd_numbers_of_ranks_under_open_mpi() {
     }
 }
 
+/// A program that looks for functions at run time finds ours, which the native MPI may lack: it gets the call in another form.
+fn large_counts(mpi: Mpi) {
+    let program = mpi.compile("large_counts.c");
+    for choice in ["pleach", "mpi"] {
+        let end = Job::new(mpi, &program, 2).set("PLEACH_MPI_CHOICE", choice).run();
+        assert!(end.stdout.contains("large counts: right"), "{choice}: {}{}", end.stdout, end.stderr);
+    }
+}
+
+#[test]
+fn arrays_of_large_counts_work_though_the_mpi_lacks_them_under_open_mpi() {
+    large_counts(OPEN_MPI);
+}
+
+#[test]
+fn arrays_of_large_counts_work_under_mpich() {
+    large_counts(MPICH);
+}
+
 /// With the library off nothing changes, and the report says why it was off.
 #[test]
 fn turned_off_under_open_mpi() {

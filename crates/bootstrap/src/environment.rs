@@ -189,7 +189,10 @@ impl JobEnvironment {
         let job = match reader.job(convention, step.as_deref())? {
             Some(job) => job,
             None if size == 1 => reader.singleton()?.job,
-            None => launcher(&reader.rank_variables(convention)).ok_or(EnvironmentError::NoJobName)?,
+            None => match reader.job_by_hand(convention)? {
+                Some(job) => job,
+                None => launcher(&reader.rank_variables(convention)).ok_or(EnvironmentError::NoJobName)?,
+            },
         };
         let token = reader.token(&job)?;
         let rendezvous = reader.rendezvous(convention, size, step.as_deref())?;
@@ -250,6 +253,18 @@ impl<'a> EnvironmentReader<'a> {
             return Ok(None);
         };
         Ok(Some(validated(name, value)?.to_owned()))
+    }
+
+    /// The name of a job whose ranks were started by hand with a rendezvous: each by another process, which cannot name it.
+    fn job_by_hand(&self, convention: &LauncherConvention) -> Result<Option<String>, EnvironmentError> {
+        let address = self.get("PLEACH_RENDEZVOUS").filter(|address| parse_rendezvous(address).is_some());
+        let Some(address) = address.filter(|_| convention.rank == "PLEACH_RANK") else { return Ok(None) };
+        if self.get("PLEACH_TOKEN").is_none() {
+            let wanted = vec!["PLEACH_TOKEN", "PLEACH_JOB"];
+            return Err(EnvironmentError::Missing { beside: "PLEACH_RENDEZVOUS", wanted });
+        }
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        Ok(Some(format!("at-{}", address.chars().map(plain).collect::<String>())))
     }
 
     fn token(&self, job: &str) -> Result<JobToken, EnvironmentError> {
@@ -359,7 +374,10 @@ impl fmt::Display for EnvironmentError {
         match self {
             Self::Missing { beside, wanted } => {
                 write!(formatter, "{beside} is set, but not {}", wanted.join(" or "))?;
-                write!(formatter, "; set PLEACH_RANK and PLEACH_SIZE in every process")
+                formatter.write_str(match *beside {
+                    "PLEACH_RENDEZVOUS" => "; set PLEACH_TOKEN to the same secret in every process",
+                    _ => "; set PLEACH_RANK and PLEACH_SIZE in every process",
+                })
             }
             Self::Invalid { variable, value, expected } => {
                 write!(formatter, "{variable} is {value:?}, expected {expected}")

@@ -40,6 +40,15 @@ fn own_variables_have_priority() {
     is(&there, 1, 2, "j", address("fd00::1", 7411));
 }
 
+/// Each rank by another process, on another host: no launcher gives the job a name that all ranks share.
+#[test]
+fn ranks_that_were_started_by_hand_share_a_token_or_are_told_what_is_missing() {
+    let mut by_hand = vec![("PLEACH_RANK", "1"), ("PLEACH_SIZE", "2"), ("PLEACH_RENDEZVOUS", "node7:9000")];
+    fails_with(&by_hand, &["PLEACH_RENDEZVOUS is set, but not PLEACH_TOKEN or PLEACH_JOB"]);
+    by_hand.push(("PLEACH_TOKEN", "secret"));
+    is(&by_hand, 1, 2, "at-node7-9000", address("node7", 9000));
+}
+
 /// The variables of Open MPI 4.1.4 in Debian.
 #[test]
 fn open_mpi_uses_a_file_on_one_host_and_needs_an_address_on_several() {

@@ -167,14 +167,14 @@ impl Member {
 
     /// A rank's link was closed: connects to it on all paths, to see whether its process has ended (P-106).
     pub(super) fn confirm_end(&mut self, now: Instant, rank: u32) {
+        if self.dials.len() >= MAX_DIALS {
+            self.unconfirmed.insert(rank);
+            return;
+        }
         self.failed_dials.remove(&rank);
         let mut end = LinkEnd::Silent;
         let mut is_any_open = false;
         for path in 0..self.config.ports[rank as usize].len() {
-            if self.dials.len() >= MAX_DIALS {
-                end = LinkEnd::Closed;
-                break;
-            }
             match self.dial(now, rank, path, DialPurpose::Confirm) {
                 Ok(()) => is_any_open = true,
                 Err(error) if is_local_shortage(&error) => end = LinkEnd::Closed,
@@ -189,7 +189,8 @@ impl Member {
     /// True while it is not known why the link of this rank, or of any if none is named, was closed.
     pub(super) fn is_confirming(&self, rank: Option<u32>) -> bool {
         let is_it = |dial: &Dial| dial.purpose == DialPurpose::Confirm && rank.is_none_or(|rank| rank == dial.rank);
-        self.dials.values().any(is_it)
+        let is_waiting = rank.map_or(!self.unconfirmed.is_empty(), |rank| self.unconfirmed.contains(&rank));
+        is_waiting || self.dials.values().any(is_it)
     }
 
     fn end_confirmed(&mut self, now: Instant, rank: u32, end: LinkEnd) {
@@ -359,6 +360,13 @@ impl Member {
         let overdue: Vec<u64> =
             self.dials.iter().filter(|(_, dial)| dial.deadline <= now).map(|(id, _)| *id).collect();
         overdue.into_iter().for_each(|id| self.dial_failed(now, id, DialFailure::Silent));
+        while self.dials.len() < MAX_DIALS
+            && let Some(rank) = self.unconfirmed.pop_first()
+        {
+            if self.membership.can_lose(rank) {
+                self.confirm_end(now, rank);
+            }
+        }
     }
 }
 

@@ -17,7 +17,8 @@ impl Member {
         match self.membership.coordinator() {
             None => !self.membership.is_outside(),
             Some(rank) if rank == self.config.rank => !self.links.is_empty() || self.membership.is_gathering(),
-            Some(_) => false,
+            // It may have ended: then this rank says goodbye to the next one.
+            Some(rank) => self.is_confirming(Some(rank)),
         }
     }
 

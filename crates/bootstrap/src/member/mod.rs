@@ -72,6 +72,8 @@ pub(super) struct Member {
     dials: BTreeMap<u64, Dial>,
     /// How attempts to attach to a rank ended, while others are in progress.
     failed_dials: BTreeMap<u32, LinkEnd>,
+    /// Ranks whose links were closed, and to which this rank will connect when fewer connections are in progress.
+    unconfirmed: BTreeSet<u32>,
     /// When each path to the coordinator is tried again.
     redial_at: Vec<Instant>,
     events: VecDeque<RankEvent>,
@@ -105,6 +107,7 @@ impl Member {
             accepted: BTreeMap::new(),
             dials: BTreeMap::new(),
             failed_dials: BTreeMap::new(),
+            unconfirmed: BTreeSet::new(),
             redial_at: Vec::new(),
             events: VecDeque::new(),
             stalled: BTreeSet::new(),

@@ -20,6 +20,8 @@ pub(crate) struct Package {
 /// All packages that tests need beyond Rust and a C compiler.
 pub(crate) const PACKAGES: &[Package] = &[
     Package { name: "iproute2", tests: &["between_hosts"], probe: &["ip", "-Version"] },
+    Package { name: "openssh-server", tests: &["over_ssh"], probe: &["test", "-x", "/usr/sbin/sshd"] },
+    Package { name: "prometheus", tests: &["promtool_accepts"], probe: &["promtool", "--version"] },
     Package { name: "nftables", tests: &["between_hosts"], probe: &["nft", "--version"] },
     Package {
         name: "tshark",
@@ -57,6 +59,16 @@ pub(crate) const PACKAGES: &[Package] = &[
         tests: &["under_mpich"],
         probe: &["sh", "-c", "echo '#include <mpi.h>' | mpicc.mpich -E -x c -"],
     },
+];
+
+/// What the check of our own package needs.
+pub(crate) const PACKAGING: &[Package] = &[
+    Package { name: "lintian", tests: &["installation"], probe: &["lintian", "--version"] },
+    Package { name: "binutils", tests: &["installation"], probe: &["objcopy", "--version"] },
+    Package { name: "pkg-config", tests: &["installation"], probe: &["pkg-config", "--version"] },
+    Package { name: "libopenmpi-dev", tests: &["installation"], probe: &["mpicc.openmpi", "--version"] },
+    Package { name: "openmpi-bin", tests: &["installation"], probe: &["mpirun.openmpi", "--version"] },
+    Package { name: "systemd", tests: &["installation"], probe: &["systemd-analyze", "--version"] },
 ];
 
 /// Whether we can install packages on this machine.
@@ -201,7 +213,7 @@ mod tests {
 
     #[test]
     fn every_package_has_tests_and_a_probe() {
-        for package in PACKAGES {
+        for package in PACKAGES.iter().chain(PACKAGING) {
             assert!(!package.tests.is_empty() && !package.probe.is_empty(), "{}", package.name);
         }
     }

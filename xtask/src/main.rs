@@ -3,7 +3,9 @@
 //! `test` checks everything; `tidy` runs only its quickest step.
 
 mod debian;
+mod install_check;
 mod licences;
+mod package;
 mod process;
 mod report;
 mod steps;
@@ -44,6 +46,10 @@ enum Task {
         #[arg(long = "step", value_name = "STEP", value_parser = PossibleValuesParser::new(steps::names()))]
         only: Vec<String>,
     },
+    /// Build what users install: a tarball and a Debian package, in target/packages
+    ///
+    /// Debug information goes into files of its own. `cargo xtask test --step installation` checks the result.
+    Package,
     /// Check the project rules only: layering, dead files, sizes, whitespace, cited rules (a few seconds)
     Tidy,
 }
@@ -51,6 +57,7 @@ enum Task {
 fn main() -> anyhow::Result<ExitCode> {
     let request = match Arguments::parse().task {
         Task::Test { all, only } => Request { extent: if all { Extent::All } else { Extent::Quick }, only },
+        Task::Package => return package::build(&workspace::root()?).map(|packages| packages.print()),
         Task::Tidy => Request { extent: Extent::Quick, only: vec!["tidy".to_owned()] },
     };
     let skips = Skips::from_environment(std::env::var("CI").ok().as_deref());

@@ -14,7 +14,7 @@ use crate::report::{Outcome, Report, StepReport, StepResult, TestRequirement};
 use crate::test_count::{self, TestCount};
 use crate::toolchain::{self, CLIPPY, RUSTFMT};
 use crate::workspace::{self, cargo};
-use crate::{licences, tidy};
+use crate::{install_check, licences, package, tidy};
 
 /// How much to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,10 +43,11 @@ const STEPS: &[Step] = &[
     Step { name: "licences", extent: Extent::Quick, run: licences },
     Step { name: "clippy", extent: Extent::Quick, run: clippy },
     Step { name: "clippy-product", extent: Extent::Quick, run: clippy_product },
-    Step { name: "package", extent: Extent::Quick, run: package },
+    Step { name: "crates", extent: Extent::Quick, run: package_crates },
     Step { name: "documentation", extent: Extent::All, run: documentation },
     Step { name: TESTS, extent: Extent::Quick, run: tests },
     Step { name: DOC_TESTS, extent: Extent::Quick, run: doc_tests },
+    Step { name: "installation", extent: Extent::All, run: installation },
 ];
 
 const TESTS: &str = "tests";
@@ -163,7 +164,7 @@ fn run_clippy(root: &Path, scope: &[&str]) -> anyhow::Result<StepResult> {
 }
 
 /// Packages every crate for publication. With `--all`, also builds each crate from its package alone.
-fn package(root: &Path, extent: Extent) -> anyhow::Result<StepResult> {
+fn package_crates(root: &Path, extent: Extent) -> anyhow::Result<StepResult> {
     let mut package = cargo(root);
     package.args(["package", "--workspace", "--locked", "--offline", "--allow-dirty", "--quiet"]);
     package.args(["--exclude", "tests", "--exclude", "xtask"]);
@@ -266,6 +267,16 @@ fn run_failed_tests_again(root: &Path, first: StepResult) -> anyhow::Result<Step
 
 fn doc_tests(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
     counted(cargo(root).args(["test", "--workspace", "--locked", "--no-fail-fast", "--doc"]))
+}
+
+/// Builds the packages that users install, and installs the Debian package where nobody else sees it.
+fn installation(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
+    let missing = debian::prepare(debian::PACKAGING)?;
+    if !missing.is_empty() {
+        return Ok(StepResult::skipped(missing.iter().map(MissingPackage::describe).collect::<Vec<_>>().join("; ")));
+    }
+    let packages = package::build(root)?;
+    Ok(finished(install_check::run(root, &packages)?, ""))
 }
 
 fn counted(command: &mut Command) -> anyhow::Result<StepResult> {

@@ -1,10 +1,14 @@
-//! `pleach launch`: starts the processes of a job on this machine, and cleans up after them.
+//! `pleach launch`: starts the processes of a job, on this machine or on others, and cleans up after them.
 //!
 //! Every rank is started through `pleach launch-rank` (`rank.rs`), which moves to its host and dies with this process. `supervisor.rs`
 //! waits for all of them; `line_prefixer.rs` prefixes their output with the rank. Manager and nodes, if wanted, are a [`LocalFabric`].
+//! `remote.rs` starts ranks on other machines through `host_agent.rs`.
 
+pub(crate) mod host_agent;
+mod host_list;
 mod line_prefixer;
 pub(crate) mod rank;
+mod remote;
 pub(crate) mod supervisor;
 
 use std::ffi::OsString;
@@ -14,10 +18,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use namespaces::NamespaceNetwork;
 
 use crate::configuration;
+use host_list::{LaunchHosts, assign_ranks, read_host_file};
 use lab::local_fabric::child_process::StderrMode;
 use lab::local_fabric::rank_launcher::{self, RankLauncher};
 use lab::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, MAX_NODES, fault_file, hosts_for};
@@ -26,12 +31,25 @@ use supervisor::{Supervisor, take_over_signals};
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LaunchArgs {
-    /// Number of processes.
+    /// Number of processes [default: as many as the named hosts take]
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    ranks: u32,
-    /// Where they run: on loopback, or on hosts made of network namespaces (needs root).
-    #[arg(long, value_enum, default_value_t = LaunchHosts::Loopback)]
-    hosts: LaunchHosts,
+    ranks: Option<u32>,
+    /// Where they run: on hosts such as a,b:8 (with the number of ranks that each takes), on loopback, or on hosts made of network
+    /// namespaces, netns (needs root) [default: loopback]
+    #[arg(long, value_name = "HOSTS")]
+    hosts: Option<LaunchHosts>,
+    /// File with the hosts, one per line: host, host:8 or host slots=8
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    hostfile: Option<PathBuf>,
+    /// Command that runs another on a host: AGENT HOST COMMAND
+    #[arg(long, value_name = "AGENT", default_value = DEFAULT_AGENT)]
+    agent: String,
+    /// Where pleach is on the hosts [default: where it is here]
+    #[arg(long, value_name = "FILE")]
+    remote_pleach: Option<PathBuf>,
+    /// Variable for ranks on other hosts, NAME or NAME=VALUE; PLEACH_* go there by themselves
+    #[arg(long, value_name = "VARIABLE")]
+    env: Vec<String>,
     /// Ranks per host; on loopback each group of this many ranks is treated as a host of its own [default: 1; on loopback without
     /// --nodes all ranks]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=65_535))]
@@ -42,6 +60,9 @@ pub(crate) struct LaunchArgs {
     /// Manager of existing nodes (PLEACH_MANAGER; its secret is in PLEACH_SECRET or PLEACH_SECRET_FILE).
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "nodes")]
     manager: Option<String>,
+    /// Do not run the job if it gets no aggregation nodes (PLEACH_MANAGER_REQUIRED).
+    #[arg(long)]
+    require_nodes: bool,
     /// Name of the job at the manager; a unique suffix is added.
     #[arg(long, value_name = "NAME", default_value = "launch", value_parser = job_name)]
     job: String,
@@ -66,18 +87,16 @@ pub(crate) struct LaunchArgs {
     program: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LaunchHosts {
-    /// On this machine, as one host.
-    Loopback,
-    /// On hosts made of network namespaces, joined by a bridge.
-    Netns,
-}
+/// Without questions, and with an end if the host or the network is gone.
+const DEFAULT_AGENT: &str =
+    "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
 
 const EXAMPLES: &str = "\
 Examples:
   pleach launch -n 4 -- ./program --size 8
   pleach launch -n 2 --prefix -- sh -c 'echo rank $PLEACH_RANK of $PLEACH_SIZE'
+  pleach launch --hosts a:8,b:8 -- ./program                           16 ranks on two hosts, by ssh
+  pleach launch --hostfile hosts --manager a:4797 -- ./program         and through the nodes of a cluster
   pleach launch -n 8 --nodes 3 -- ./program                            through a root and two leaves, as 8 hosts
   pleach launch -n 8 --nodes 3 --ranks-per-host 2 -- ./program         as 4 hosts with shared memory
   pleach launch -n 16 --hosts netns -- ./program                       16 hosts on one bridge
@@ -87,7 +106,7 @@ Examples:
 Sets PLEACH_RANK, PLEACH_SIZE, PLEACH_JOB, PLEACH_TOKEN; between hosts PLEACH_RENDEZVOUS and PLEACH_HOST; with --nodes
 PLEACH_MANAGER and PLEACH_JOB_CREDENTIAL; on loopback with --nodes or --ranks-per-host PLEACH_HOST and PLEACH_SHARED_MEMORY. Signals
 are forwarded. When one process fails, the others have --grace seconds to end; then they are killed. When a node fails, the job
-continues without it.
+continues without it. Ranks on other hosts run in the same folder there, and end with this command or the connection to it.
 
 Exit status: the highest of the processes, 128 plus the signal number for one that was killed, 127 if there is no such
 program, 2 if the command line is wrong or hosts or nodes cannot be created.";
@@ -101,8 +120,12 @@ fn job_name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
+    let hosts = match (&arguments.hostfile, &arguments.hosts) {
+        (Some(file), _) => read_host_file(file)?,
+        (None, hosts) => hosts.clone().unwrap_or(LaunchHosts::Loopback),
+    };
     ensure!(
-        arguments.manager.is_none() || arguments.hosts == LaunchHosts::Loopback,
+        arguments.manager.is_none() || hosts != LaunchHosts::Netns,
         "--manager does not work with --hosts netns: hosts made of namespaces reach nothing outside; use --nodes"
     );
     let faults = arguments.faults.as_deref().map(|path| -> Result<PathBuf> {
@@ -110,19 +133,39 @@ pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
         std::path::absolute(path).with_context(|| path.display().to_string())
     });
     let faults = faults.transpose()?;
+    let output = if arguments.prefix || std::io::stdout().is_terminal() {
+        OutputMode::Prefixed
+    } else {
+        OutputMode::Unchanged
+    };
+    if let LaunchHosts::Named(named) = &hosts {
+        let (assigned, prefix) = (assign_ranks(named, arguments.ranks)?, output == OutputMode::Prefixed);
+        return remote::run(arguments, &assigned, variables(arguments, None, faults.as_ref())?, prefix);
+    }
+    let ranks = arguments.ranks.context("how many processes? use -n, for example -n 4, or --hosts a:8,b:8")?;
+    run_here(arguments, hosts == LaunchHosts::Netns, ranks, faults.as_ref(), output)
+}
+
+/// Runs a job on this machine.
+fn run_here(
+    arguments: &LaunchArgs,
+    in_namespaces: bool,
+    ranks: u32,
+    faults: Option<&PathBuf>,
+    output: OutputMode,
+) -> Result<ExitCode> {
     // Blocked until the supervisor reads them, so that an early signal does not leave processes behind.
     let signals = take_over_signals().context("cannot block signals")?;
     let per_host = arguments.ranks_per_host.unwrap_or(1);
-    let rank_hosts = arguments.ranks.div_ceil(per_host) as usize;
-    let network = match arguments.hosts {
-        LaunchHosts::Loopback => None,
-        LaunchHosts::Netns => Some(NamespaceNetwork::new(rank_hosts + arguments.nodes.map_or(0, hosts_for))?),
-    };
+    let rank_hosts = ranks.div_ceil(per_host) as usize;
+    let network = in_namespaces
+        .then(|| NamespaceNetwork::new(rank_hosts + arguments.nodes.map_or(0, hosts_for)))
+        .transpose()?;
     let site =
         network.as_ref().map_or(FabricSite::Loopback, |network| FabricSite::Hosts { network, first: rank_hosts });
     let stderr = if arguments.node_logs { StderrMode::Forwarded } else { StderrMode::Captured };
     let fabric = arguments.nodes.map(|nodes| {
-        let plan = LocalFabricSpec { nodes, site, faults: faults.as_deref(), stderr };
+        let plan = LocalFabricSpec { nodes, site, faults: faults.map(PathBuf::as_path), stderr };
         LocalFabric::start(&plan).context("cannot start aggregation nodes")
     });
     let mut fabric = fabric.transpose()?;
@@ -133,15 +176,10 @@ pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
         }
         None => rank_launcher::RankHosts::Local,
     };
-    let variables = variables(arguments, fabric.as_ref(), faults.as_ref())?;
-    let started = RankLauncher::new(&arguments.job, arguments.ranks, hosts)?.with(variables);
-    let output = if arguments.prefix || std::io::stdout().is_terminal() {
-        OutputMode::Prefixed
-    } else {
-        OutputMode::Unchanged
-    };
+    let variables = variables(arguments, fabric.as_ref(), faults)?;
+    let started = RankLauncher::new(&arguments.job, ranks, hosts)?.with(variables);
     let mut supervisor = Supervisor::new("pleach launch", signals, Duration::from_secs_f64(arguments.grace));
-    for rank in 0..arguments.ranks {
+    for rank in 0..ranks {
         let mut command = started.command(rank, &arguments.program);
         for name in configuration::SECRET_VARIABLES {
             command.env_remove(name);
@@ -170,6 +208,7 @@ fn variables(
         None => configuration::job_credential().into_iter().collect(),
     };
     variables.extend(arguments.manager.clone().map(|manager| ("PLEACH_MANAGER", manager)));
+    variables.extend(arguments.require_nodes.then(|| ("PLEACH_MANAGER_REQUIRED", "1".to_owned())));
     variables.extend(arguments.algorithm.map(|wanted| ("PLEACH_ALGORITHM", wanted.to_string())));
     variables.extend(faults.map(|plan| (fault_file::VARIABLE, plan.display().to_string())));
     Ok(variables)

@@ -11,7 +11,8 @@ mod logging;
 mod manager;
 mod node;
 mod pingpong;
-
+mod service_notifier;
+mod shell_files;
 mod simulate;
 mod top;
 mod tune;
@@ -19,12 +20,12 @@ mod tune;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use lab::{CommandOutcome, bench, chaos, demo, reproduce, soak};
 
 /// Pleach: in-network collective operations with correct results while the network fails.
 #[derive(Parser)]
-#[command(version, after_help = EXAMPLES, max_term_width = 110)]
+#[command(name = "pleach", version = env!("PLEACH_VERSION"), after_help = EXAMPLES, max_term_width = 110)]
 struct CliArgs {
     #[command(subcommand)]
     command: CliCommand,
@@ -59,13 +60,21 @@ enum CliCommand {
     Top(top::TopArgs),
     /// Check this machine and the cluster, and explain why a job used aggregation or did not.
     Doctor(doctor::DoctorArgs),
-    /// Start the processes of a job, on this machine or on hosts made of network namespaces.
+    /// Start the processes of a job, on this machine, on others by ssh, or on hosts made of network namespaces.
     Launch(launch::LaunchArgs),
     /// Run an unmodified MPI program with its collective operations offloaded.
     Exec(exec::ExecArgs),
+    /// Print the completions of a shell.
+    Completions(shell_files::CompletionsArgs),
+    /// Write the manual pages of all commands.
+    #[command(hide = true)]
+    ManPages(shell_files::ManPagesArgs),
     /// One process of `pleach launch`.
     #[command(hide = true)]
     LaunchRank(launch::rank::LaunchRankArgs),
+    /// The processes of `pleach launch` on one of its hosts.
+    #[command(hide = true)]
+    LaunchHost(launch::host_agent::LaunchHostArgs),
     /// One rank of `pleach demo`.
     #[command(hide = true)]
     DemoRank(demo::rank::DemoRankArgs),
@@ -120,11 +129,16 @@ fn main() -> ExitCode {
         CliCommand::Credential(arguments) => credential::run(&arguments),
         CliCommand::Top(arguments) => top::run(&arguments),
         CliCommand::Doctor(arguments) => doctor::run(&arguments),
+        CliCommand::Completions(arguments) => shell_files::print_completions(&arguments, CliArgs::command()),
+        CliCommand::ManPages(arguments) => shell_files::write_man_pages(&arguments, CliArgs::command()),
         CliCommand::DemoRank(arguments) => demo::rank::run(&arguments),
         // Their exit status may be that of another program or of a signal.
         CliCommand::Demo(arguments) => return demo::run(&arguments).unwrap_or_else(|error| report_error(&error)),
         CliCommand::Launch(arguments) => return launch::run(&arguments).unwrap_or_else(|error| report_error(&error)),
         CliCommand::Exec(arguments) => return exec::run(&arguments).unwrap_or_else(|error| report_error(&error)),
+        CliCommand::LaunchHost(arguments) => {
+            return launch::host_agent::run(&arguments).unwrap_or_else(|error| report_error(&error));
+        }
         CliCommand::LaunchRank(arguments) => {
             return launch::rank::run(&arguments).unwrap_or_else(|error| report_error(&error));
         }

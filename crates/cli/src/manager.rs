@@ -14,6 +14,7 @@ use crate::configuration::{
     self, DEFAULT_MANAGER, PartialQuota, authentication, non_empty_or, renamed, resolve, secret_file,
 };
 use crate::logging;
+use crate::service_notifier::ServiceNotifier;
 use lab::CommandOutcome;
 
 /// Runs the manager: nodes register with it, jobs request groups from it.
@@ -179,8 +180,10 @@ pub(crate) fn run(arguments: ManagerArgs) -> Result<CommandOutcome> {
     if let Some(address) = metrics {
         info!(target: "pleach::manager", metrics = %address, "metrics at http://{address}/metrics");
     }
+    let mut service = ServiceNotifier::ready();
     loop {
         daemon.turn(Duration::from_secs(1))?;
+        service.turn();
     }
 }
 

@@ -17,6 +17,7 @@ use transport::udp::local_address_towards;
 
 use crate::configuration::{self, authentication, non_empty_or, renamed, resolve, secret_file};
 use crate::logging;
+use crate::service_notifier::ServiceNotifier;
 use lab::CommandOutcome;
 use lab::local_fabric::fault_file;
 use poll_window::PollWindow;
@@ -201,16 +202,22 @@ pub(crate) fn run(arguments: NodeArgs) -> Result<CommandOutcome> {
     if let Some(address) = metrics {
         info!(target: "pleach::node", metrics = %address, "metrics at http://{address}/metrics");
     }
-    let mut poll_window = PollWindow::default();
+    let (mut poll_window, mut service) = (PollWindow::default(), ServiceNotifier::ready());
     loop {
-        serve(&mut seats, &mut control, &mut poll_window)?;
+        serve(&mut seats, &mut control, &mut poll_window, &mut service)?;
     }
 }
 
 /// One round: control messages, then packets until there are control messages again or a timer is due.
-fn serve(seats: &mut NodeDataPlane, control: &mut NodeControl, poll_window: &mut PollWindow) -> Result<()> {
+fn serve(
+    seats: &mut NodeDataPlane,
+    control: &mut NodeControl,
+    poll_window: &mut PollWindow,
+    service: &mut ServiceNotifier,
+) -> Result<()> {
     control.turn(seats);
     loop {
+        service.turn();
         // Packets are frequent and control messages are rare, and to poll for control messages takes several system calls.
         let is_quiet = (0..PACKET_ROUNDS).any(|_| !seats.turn() && !poll_window.wait(|| seats.turn()));
         let max_wait = if is_quiet { MAX_WAIT } else { Duration::ZERO };

@@ -278,3 +278,39 @@ fn the_fields_are_listed_with_values_and_defaults() {
         assert!(listed.contains(part), "{part}");
     }
 }
+
+#[test]
+fn the_version_names_the_commit() {
+    let said = text(&pleach(&["--version"]).stdout);
+    assert!(said.starts_with(concat!("pleach ", env!("CARGO_PKG_VERSION"))), "{said}");
+    // A checkout has a commit; a package of the sources has none.
+    let is_checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.git").exists();
+    let commit = said.trim().split_once(" (").and_then(|(_, commit)| commit.strip_suffix(')'));
+    assert_eq!(commit.is_some_and(|commit| commit.len() == 10), is_checkout, "{said}");
+}
+
+#[test]
+fn shells_complete_commands_and_man_shows_them() {
+    for (shell, word) in [("bash", "complete -F _pleach"), ("zsh", "#compdef pleach"), ("fish", "complete -c pleach")]
+    {
+        let completions = text(&pleach(&["completions", shell]).stdout);
+        assert!(completions.contains(word) && completions.contains("reproduce"), "{shell}");
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man-pages");
+    let written = pleach(&["man-pages", &folder.display().to_string()]);
+    assert_eq!(written.status.code(), Some(0), "{}", text(&written.stderr));
+    for page in ["pleach", "pleach-exec", "pleach-bench-mpi", "pleach-reproduce-sharp"] {
+        let page = std::fs::read_to_string(folder.join(format!("{page}.1"))).expect("a page for every command");
+        assert!(page.contains(".SH NAME") && page.contains(".SH OPTIONS"));
+    }
+    assert!(!folder.join("pleach-launch-rank.1").exists(), "hidden commands have no page");
+}
+
+#[test]
+fn promtool_accepts_the_alert_rules_and_they_fire_when_they_should() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/monitoring");
+    for arguments in [["check", "config", "prometheus.yml"], ["test", "rules", "alerts.test.yml"]] {
+        let checked = Command::new("promtool").args(arguments).current_dir(&folder).output().expect("promtool");
+        assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
+    }
+}

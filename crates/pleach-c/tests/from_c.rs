@@ -10,7 +10,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Compiles a program of this crate against the library that was built with this test.
 fn compile(source: &str, name: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = std::env::current_exe().expect("this program").parent().expect("a folder").to_owned();
+    let folder = library_folder(name);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let compiled = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o"])
@@ -26,6 +26,18 @@ fn compile(source: &str, name: &str) -> PathBuf {
         .expect("a C compiler");
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     program
+}
+
+/// A folder with the library under the names that the linker and the loader look for.
+fn library_folder(name: &str) -> PathBuf {
+    let built = std::env::current_exe().expect("this program").with_file_name("libpleach_c.so");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-libraries"));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for link in ["libpleach_c.so", "libpleach_c.so.0"] {
+        let _ = std::fs::remove_file(folder.join(link)); // Of the last run.
+        std::os::unix::fs::symlink(&built, folder.join(link)).expect("a link");
+    }
+    folder
 }
 
 /// Runs a job of this program; the stdout of each rank. All must succeed.

@@ -77,6 +77,11 @@ pub(crate) fn report() -> Option<String> {
     variable("PLEACH_MPI_REPORT")
 }
 
+/// True if the job shall end rather than run without aggregation nodes, whatever else is wrong.
+pub(crate) fn requires_nodes() -> bool {
+    variable("PLEACH_MANAGER_REQUIRED").is_some_and(|value| value != "0")
+}
+
 /// True if the program shall not run, but only be explained (`PLEACH_MPI=explain`).
 pub(crate) fn wants_explanation() -> bool {
     variable(MODE).as_deref() == Some("explain")

@@ -28,6 +28,8 @@ use crate::{
 
 /// The length of the broadcast [`BootstrapInfo`], padded with zeros.
 const BOOTSTRAP_INFO_BYTES: usize = 4096;
+/// How long ranks wait before they abort a job, so that the one that knows the reason tells it first.
+const ABORT_DELAY: Duration = Duration::from_secs(1);
 /// Addresses that rank 0 offers.
 const MAX_ADDRESSES: usize = 16;
 
@@ -111,7 +113,11 @@ fn configure_and_join(
     if let Err(dissenter) = agreed {
         let is_wrong = configuration.is_err();
         let reason = configuration.err().unwrap_or_else(|| "PLEACH_MPI is off".to_owned());
-        if dissenter == Some(rank) && is_wrong {
+        let tells = dissenter == Some(rank) && is_wrong;
+        if is_wrong && configuration::requires_nodes() {
+            end_without_nodes(mpi, tells.then_some(&reason));
+        }
+        if tells {
             log(&format!("Pleach is off for this job: {reason}"));
         }
         return Err(reason);
@@ -128,7 +134,11 @@ fn configure_and_join(
     });
     if let Err(dissenter) = world.all_agree(rank, joined.is_ok()) {
         let reason = joined.err().unwrap_or_else(|| "another rank could not join".to_owned());
-        if dissenter == Some(rank) || dissenter.is_none() {
+        let tells = dissenter == Some(rank) || dissenter.is_none();
+        if configuration::requires_nodes() {
+            end_without_nodes(mpi, tells.then_some(&reason));
+        }
+        if tells {
             log(&format!("Pleach is off for this job: {reason}"));
         }
         return Err(reason);
@@ -144,6 +154,20 @@ fn end_without_all_ranks(mpi: &NativeMpi, patience: Duration) -> ! {
          this library: preload it on all ranks (pleach exec does so), or on none",
         patience.as_secs()
     ));
+    end_job(mpi)
+}
+
+/// The job requires aggregation nodes and has none.
+fn end_without_nodes(mpi: &NativeMpi, reason: Option<&String>) -> ! {
+    match reason {
+        Some(reason) => log(&format!("aborting the job: {reason}")),
+        // Another rank has told it, or is about to.
+        None => std::thread::sleep(ABORT_DELAY),
+    }
+    end_job(mpi)
+}
+
+fn end_job(mpi: &NativeMpi) -> ! {
     if let (Some(abort), Some(abi)) = (mpi.real.Abort, MpiAbi::of(mpi)) {
         // SAFETY: the world exists until the native MPI is finalized.
         unsafe { invoke!(abort; abi.world, 1_usize) };
@@ -165,17 +189,24 @@ fn agree_on_choice(world: &BootstrapChannel<'_>, rank: u32, own: ChoiceMode) -> 
 fn start(job: &'static MpiJob, communicator: Communicator) {
     let is_supported = progress::prepare(job) && packing::is_plain(job);
     if job.channel(job.abi.world).all_agree(job.rank, is_supported).is_err() {
-        job.take_world();
-        return stay_off("unsupported MPI: unknown pack format, or no way to make it progress");
+        return stay_off_or_end(job, "unsupported MPI: unknown pack format, or no way to make it progress");
     }
     let world = OffloadedCommunicator::new(job, communicator, 0);
     let Some(world) = communicator_forming::create_recovery_communicator(job, job.abi.world, world) else {
-        job.take_world();
-        return stay_off("the MPI cannot create another communicator");
+        return stay_off_or_end(job, "the MPI cannot create another communicator");
     };
     communicator_table::insert_world(job, world);
     mpi_job::set_open();
     recovery_hook::register(job);
+}
+
+/// After the job was joined. A job that requires nodes does not continue without Pleach.
+fn stay_off_or_end(job: &MpiJob, reason: &str) {
+    job.take_world();
+    if configuration::requires_nodes() {
+        end_without_nodes(job.mpi, (job.rank == 0).then_some(&reason.to_owned()));
+    }
+    stay_off(reason);
 }
 
 fn stay_off(reason: &str) {

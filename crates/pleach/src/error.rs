@@ -168,6 +168,11 @@ pub enum JoinError {
     },
     /// The ranks met, but an operation that sets up the communicator failed.
     Setup(Error),
+    /// The job has no aggregation nodes, and requires them (`PLEACH_MANAGER_REQUIRED`).
+    NoNodes {
+        /// Why it has none.
+        reason: String,
+    },
     /// Another rank cannot join the communicator.
     Peer {
         /// The rank, in the communicator of all ranks.
@@ -195,6 +200,10 @@ impl fmt::Display for JoinError {
             }
             Self::Io { doing, source } => write!(f, "{doing}: {source}"),
             Self::Setup(error) => write!(f, "the ranks met, but setting up the communicator failed: {error}"),
+            Self::NoNodes { reason } => write!(
+                f,
+                "the job has no aggregation nodes, and PLEACH_MANAGER_REQUIRED is set: {reason}; check the cluster with `pleach doctor`"
+            ),
             Self::Peer { rank, what } => write!(f, "rank {rank} cannot join: {what}"),
         }
     }

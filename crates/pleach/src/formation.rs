@@ -33,12 +33,14 @@ pub(crate) fn form(
     let requested = offload::request_tree(&communicator);
     match requested {
         Ok(()) => Ok(communicator),
+        // All ranks have found the same.
+        Err(error @ JoinError::NoNodes { .. }) => Err(error),
         Err(error) => {
             // While the communicator is open here, so that those that wait in it learn of it.
             let ranks = communicator.world_ranks();
             Err(peer_failure(process, context).unwrap_or_else(|| {
                 process.shared.engine().announce_join_failure(context, ranks, &error.to_string());
-                error.into()
+                error
             }))
         }
     }

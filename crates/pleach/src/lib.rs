@@ -9,8 +9,8 @@
 //! assert_eq!(sums[1], f64::from(world.size()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//! Start it with `pleach launch -n 8 -- program`, under `mpirun` or `srun`, or with `PLEACH_RANK`, `PLEACH_SIZE` and
-//! `PLEACH_RENDEZVOUS` set by hand. A process without any of these is a job of one rank.
+//! Start it with `pleach launch -n 8 -- program`, under `mpirun` or `srun`, or with `PLEACH_RANK`, `PLEACH_SIZE`,
+//! `PLEACH_RENDEZVOUS` and `PLEACH_TOKEN` set by hand. A process without any of these is a job of one rank.
 //!
 //! Reading order, from the top: [`Communicator`] is the API; `formation` creates one, `offload` requests its aggregation tree;
 //! `communicator_inner` chooses a route for each operation and runs it; `hierarchical_operation` is one operation's way through shared

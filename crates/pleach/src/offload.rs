@@ -1,8 +1,9 @@
 //! Requests an aggregation tree for a communicator: its first rank asks the manager and broadcasts the reply.
 //!
 //! In: the leaders of hosts and the settings. Out: the communicator has a tree, or a reason why it has none. Without a tree the
-//! hosts do everything among themselves, so a failed request is not an error.
+//! hosts do everything among themselves, so a failed request is an error only for a job that requires nodes.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,10 @@ use protocol::collective::{
 };
 use reduce::{ElementType, Operator, ReductionKind};
 use serde::{Deserialize, Serialize};
-use units::Rank;
+use units::{GroupId, Rank};
 
 use crate::communicator_inner::{CommunicatorInner, SelectionContext};
-use crate::error::Error;
+use crate::error::{Error, JoinError};
 use crate::job_process::JobAdmission;
 use crate::method_trial;
 use crate::settings::ResultDeliveryMode;
@@ -38,6 +39,9 @@ const MULTICAST_PORT: u16 = 4791;
 const MULTICAST_RANGE: u32 = 0xefc0_0000;
 const MULTICAST_MASK: u32 = 0x0003_ffff;
 
+/// The communicator of all ranks of the job.
+const WORLD_CONTEXT: GroupId = GroupId(0);
+
 /// What the first rank broadcasts. Serialized names are part of the protocol.
 #[derive(Serialize, Deserialize)]
 struct AggregationReply {
@@ -50,6 +54,8 @@ struct AggregationReply {
     reason: String,
     /// The first rank's preferences, which hold for all: all ranks must use the same method.
     algorithms: String,
+    /// A job without a tree must not start.
+    is_required: bool,
 }
 
 /// Why there is no tree, in the selector's terms.
@@ -71,7 +77,7 @@ impl From<NoTreeReason> for AggregationUnavailable {
 }
 
 /// Gives the communicator a tree if the manager grants one. Collective: all ranks call this.
-pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), Error> {
+pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), JoinError> {
     if communicator.hosts().len() < 2 {
         communicator.set_selection(SelectionContext {
             aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoNodes),
@@ -89,6 +95,9 @@ pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), Error
         return_tree(communicator);
         reply = ask_for_all(communicator, DistributionSpec::Edges)?;
         reply.reason += ", multicast does not reach all hosts";
+    }
+    if reply.group.is_none() && reply.is_required {
+        return Err(JoinError::NoNodes { reason: reply.reason });
     }
     let preferences: MethodPreferences = reply.algorithms.parse().map_err(Error::internal)?;
     let aggregation = match &reply.group {
@@ -194,6 +203,8 @@ fn ask(communicator: &CommunicatorInner, distribution: DistributionSpec) -> Aggr
         no_tree: NoTreeReason::Unmanaged,
         reason: "no manager is configured (PLEACH_MANAGER)".to_owned(),
         algorithms: process.settings.algorithms.to_string(),
+        // A job does not start without nodes; later communicators may do without.
+        is_required: process.settings.manager_required && communicator.context() == WORLD_CONTEXT,
     };
     if admission.is_none() && process.settings.manager.is_none() {
         return reply;
@@ -225,9 +236,22 @@ fn ask(communicator: &CommunicatorInner, distribution: DistributionSpec) -> Aggr
                 _ => NoTreeReason::Unmanaged,
             };
             reply.reason = error.to_string();
+            if process.rank == 0 && communicator.context() == WORLD_CONTEXT && !reply.is_required {
+                report_no_nodes(&process.settings.manager, &reply.reason);
+            }
         }
     }
     reply
+}
+
+/// A manager was named, and is not used: that must not go unnoticed.
+fn report_no_nodes(manager: &Option<String>, reason: &str) {
+    let check = manager.as_ref().map_or_else(String::new, |manager| format!(" --manager {manager}"));
+    let line = format!(
+        "pleach: warning: the job runs without aggregation nodes: {reason}. `pleach doctor{check}` checks the cluster; \
+         PLEACH_MANAGER_REQUIRED=1 makes this an error\n"
+    );
+    let _ = std::io::stderr().write_all(line.as_bytes()); // One write: other ranks may print too. Without stderr there is nobody to tell.
 }
 
 /// Connects to the manager. A job that the manager does not know yet is admitted, and `admitted` is set.

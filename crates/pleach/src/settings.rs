@@ -13,6 +13,7 @@ use crate::error::JoinError;
 const ADDRESSES: &str = "PLEACH_ADDRESSES";
 const ALGORITHM: &str = "PLEACH_ALGORITHM";
 const FAULTS: &str = "PLEACH_FAULTS";
+const MANAGER_REQUIRED: &str = "PLEACH_MANAGER_REQUIRED";
 const JOIN_TIMEOUT: &str = "PLEACH_PATIENCE";
 const RESULTS: &str = "PLEACH_RESULTS";
 const SHARED_MEMORY: &str = "PLEACH_SHARED_MEMORY";
@@ -25,6 +26,9 @@ pub struct Settings {
     pub addresses: Vec<IpAddr>,
     /// The manager of aggregation nodes (`PLEACH_MANAGER`). Without one, hosts do everything among themselves.
     pub manager: Option<String>,
+    /// A job on several hosts that gets no aggregation nodes does not start (`PLEACH_MANAGER_REQUIRED`: 0 or 1). Rank 0's setting holds for
+    /// all ranks.
+    pub manager_required: bool,
     /// Faults to inject into packets that this process sends (`PLEACH_FAULTS`, a file).
     pub faults: FaultInjector,
     /// The name of this host at the manager (`PLEACH_HOST`). Default: the host's own.
@@ -76,6 +80,7 @@ impl Settings {
         let settings = Self {
             addresses: variable(ADDRESSES).map_or(Ok(Vec::new()), |list| parse_addresses(&list))?,
             manager: variable("PLEACH_MANAGER"),
+            manager_required: parse_flag(MANAGER_REQUIRED)?,
             faults: variable(FAULTS).map_or(Ok(FaultInjector::default()), |path| read_faults(&path))?,
             host: variable("PLEACH_HOST"),
             join_timeout: variable(JOIN_TIMEOUT).map(|text| parse_seconds(&text)).transpose()?,
@@ -106,6 +111,14 @@ fn invalid(name: &'static str, what: String) -> JoinError {
 fn parse_addresses(list: &str) -> Result<Vec<IpAddr>, JoinError> {
     let parsed: Result<Vec<IpAddr>, _> = list.split(',').map(|word| word.trim().parse()).collect();
     parsed.map_err(|_| invalid(ADDRESSES, format!("{list:?} is not a list of addresses such as 10.0.0.1,10.1.0.1")))
+}
+
+fn parse_flag(name: &'static str) -> Result<bool, JoinError> {
+    match variable(name).as_deref() {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(invalid(name, format!("{other:?} is neither 0 nor 1"))),
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, JoinError> {

@@ -33,6 +33,9 @@ pub(crate) struct ExecArgs {
     /// Manager of existing nodes (PLEACH_MANAGER; its secret is in PLEACH_SECRET or PLEACH_SECRET_FILE).
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "nodes")]
     manager: Option<String>,
+    /// End the job with the reason if it gets no aggregation nodes (PLEACH_MANAGER_REQUIRED).
+    #[arg(long)]
+    require_nodes: bool,
     #[command(flatten)]
     environment: JobEnvironmentArgs,
     /// Format of the report on stderr.
@@ -100,8 +103,10 @@ pub(crate) fn run(arguments: &ExecArgs) -> Result<ExitCode> {
     let signals = take_over_signals().context("cannot block signals")?;
     let folder = ReportFolder::new()?;
     let manager = arguments.manager.as_deref();
+    let required: Vec<EnvironmentVariable> =
+        arguments.require_nodes.then(|| ("PLEACH_MANAGER_REQUIRED", "1".into())).into_iter().collect();
     let PreparedJob { mut command, mut fabric, launcher } =
-        arguments.environment.prepare(manager, &arguments.command, &folder, &[])?;
+        arguments.environment.prepare(manager, &arguments.command, &folder, &required)?;
     if std::io::stdin().is_terminal() {
         command.stdin(Stdio::null()); // It is in a process group of its own, where reading from the terminal would stop it.
     }

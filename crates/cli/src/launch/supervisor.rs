@@ -4,9 +4,9 @@
 //! and only before it was reaped: until then the number cannot belong to another group.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command};
+use std::process::{Child, ChildStdin, Command};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,6 +22,9 @@ use lab::local_fabric::signals::{SignalQueue, TERMINATION};
 const KILL_DELAY: Duration = Duration::from_secs(2);
 /// For output that is still in a pipe after its process has ended; a process outside the group may hold the pipe open.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Between two signs of life.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Forwarded to the processes.
 const FORWARDED: [Signal; 7] = [
@@ -51,6 +54,18 @@ pub(crate) struct Supervisor {
     next_signal: Option<(Instant, Signal)>,
     /// Whether a process that ends by a signal has failed, or was terminated by the supervisor.
     killed_by: KilledBy,
+    suspension: SuspensionMode,
+    /// When processes that stand for others are told that this one is still there.
+    next_heartbeat: Instant,
+}
+
+/// What a request to stop for a while does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SuspensionMode {
+    /// Stops the processes and this one, as a shell expects.
+    WithProcesses,
+    /// Stops only the processes: this one must hear when they shall continue.
+    ProcessesOnly,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,12 +77,15 @@ enum KilledBy {
 struct SupervisedProcess {
     name: String,
     child: Child,
+    /// For a process that stands for others on another host: it is told of signals instead of getting them.
+    control: Option<ChildStdin>,
     is_running: bool,
 }
 
 struct OutputPipe {
     source: File,
-    lines: LinePrefixer,
+    /// None if output is forwarded as it is.
+    lines: Option<LinePrefixer>,
     target: OutputStream,
 }
 
@@ -89,28 +107,49 @@ impl Supervisor {
             exit_status: 0,
             next_signal: None,
             killed_by: KilledBy::Others,
+            suspension: SuspensionMode::WithProcesses,
+            next_heartbeat: Instant::now(),
         }
+    }
+
+    /// Stops only the processes if asked to stop for a while.
+    pub(super) fn staying_awake(mut self) -> Self {
+        self.suspension = SuspensionMode::ProcessesOnly;
+        self
     }
 
     /// Starts a process. If its output is piped, it is forwarded with its label before every line.
     pub(crate) fn start(&mut self, name: String, label: &str, command: &mut Command) -> io::Result<()> {
-        let mut child = command.spawn()?;
+        let child = command.spawn()?;
+        self.add(name, child, None, Some(&format!("[{label}] ")));
+        Ok(())
+    }
+
+    /// Takes over a process that stands for others on another host. Its output is forwarded as it is; signals but SIGKILL are lines of
+    /// its stdin.
+    pub(super) fn adopt(&mut self, name: String, child: Child, control: ChildStdin) {
+        self.add(name, child, Some(control), None);
+    }
+
+    fn add(&mut self, name: String, mut child: Child, control: Option<ChildStdin>, prefix: Option<&str>) {
         let outputs = [
             child.stdout.take().map(|pipe| (OwnedFd::from(pipe), OutputStream::Output)),
             child.stderr.take().map(|pipe| (OwnedFd::from(pipe), OutputStream::Errors)),
         ];
         for (pipe, target) in outputs.into_iter().flatten() {
-            let lines = LinePrefixer::new(format!("[{label}] "));
+            let lines = prefix.map(|prefix| LinePrefixer::new(prefix.to_owned()));
             self.pipes.push(OutputPipe { source: File::from(pipe), lines, target });
         }
-        self.processes.push(SupervisedProcess { name, child, is_running: true });
-        Ok(())
+        self.processes.push(SupervisedProcess { name, child, control, is_running: true });
     }
 
     /// Blocks until all processes have ended; the highest exit status. Calls `on_wakeup` after every event.
     pub(crate) fn run(mut self, mut on_wakeup: impl FnMut()) -> anyhow::Result<u8> {
         while self.processes.iter().any(|process| process.is_running) {
-            self.wait(self.next_signal.map(|(when, _)| when))?;
+            self.send_heartbeats();
+            let is_remote = self.processes.iter().any(|process| process.control.is_some());
+            let heartbeat = is_remote.then_some(self.next_heartbeat);
+            self.wait(self.next_signal.map(|(when, _)| when).into_iter().chain(heartbeat).min())?;
             while let Some(signal) = self.signals.next() {
                 self.handle(signal);
             }
@@ -155,7 +194,9 @@ impl Supervisor {
     }
 
     fn handle(&mut self, signal: Signal) {
-        if signal == Signal::SIGTSTP {
+        if signal == Signal::SIGTSTP && self.suspension == SuspensionMode::ProcessesOnly {
+            self.send(Signal::SIGTSTP);
+        } else if signal == Signal::SIGTSTP {
             self.send(Signal::SIGTSTP);
             let _ = kill(Pid::this(), Signal::SIGSTOP); // Execution continues here after SIGCONT.
             self.send(Signal::SIGCONT);
@@ -213,9 +254,24 @@ impl Supervisor {
         self.next_signal = Some((Instant::now() + KILL_DELAY, Signal::SIGKILL));
     }
 
-    fn send(&self, signal: Signal) {
-        for process in self.processes.iter().filter(|process| process.is_running) {
-            let _ = killpg(pid(&process.child), signal);
+    /// Tells processes that stand for others that this one is still there: a connection may end without notice.
+    fn send_heartbeats(&mut self) {
+        let now = Instant::now();
+        if now >= self.next_heartbeat {
+            self.next_heartbeat = now + HEARTBEAT_INTERVAL;
+            for control in self.processes.iter_mut().filter_map(|process| process.control.as_mut()) {
+                let _ = writeln!(control, "alive"); // If it is closed, the process is about to end.
+            }
+        }
+    }
+
+    fn send(&mut self, signal: Signal) {
+        for process in self.processes.iter_mut().filter(|process| process.is_running) {
+            match &mut process.control {
+                // A few bytes in a pipe that is read at once; if it is closed, the process is about to end.
+                Some(control) if signal != Signal::SIGKILL => drop(writeln!(control, "signal {}", signal as i32)),
+                _ => drop(killpg(pid(&process.child), signal)),
+            }
         }
     }
 }
@@ -230,6 +286,15 @@ impl Drop for Supervisor {
     }
 }
 
+impl OutputStream {
+    fn lock(self) -> Box<dyn Write> {
+        match self {
+            Self::Output => Box::new(io::stdout().lock()),
+            Self::Errors => Box::new(io::stderr().lock()),
+        }
+    }
+}
+
 impl OutputPipe {
     /// Forwards available output; false at its end.
     fn forward(&mut self) -> io::Result<bool> {
@@ -239,18 +304,17 @@ impl OutputPipe {
             self.finish()?;
             return Ok(false);
         }
-        match self.target {
-            OutputStream::Output => self.lines.push(&buffer[..count], &mut io::stdout().lock())?,
-            OutputStream::Errors => self.lines.push(&buffer[..count], &mut io::stderr().lock())?,
+        let bytes = &buffer[..count];
+        let mut target = self.target.lock();
+        match &mut self.lines {
+            Some(lines) => lines.push(bytes, &mut target)?,
+            None => target.write_all(bytes).and_then(|()| target.flush())?,
         }
         Ok(true)
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        match self.target {
-            OutputStream::Output => self.lines.finish(&mut io::stdout().lock()),
-            OutputStream::Errors => self.lines.finish(&mut io::stderr().lock()),
-        }
+        self.lines.as_mut().map_or(Ok(()), |lines| lines.finish(&mut self.target.lock()))
     }
 }
 

@@ -66,6 +66,21 @@ fn calls(report: &Value, kind: &str) -> u64 {
     rows.iter().filter_map(|row| row["calls"].as_u64()).sum()
 }
 
+/// Nobody listens at port 9.
+#[test]
+fn a_job_that_requires_nodes_and_has_none_ends_with_the_reason_under_open_mpi() {
+    let program = compile("mpicc.openmpi", "survival.c");
+    let unused = ["--manager", "127.0.0.1:9", "--ranks-per-host", "1"];
+    let (output, _) = job(&unused, "2", &[&program, "10"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("the job runs without aggregation nodes").count(), 1, "{said}");
+    let (output, _) = job(&[&unused[..], &["--require-nodes"]].concat(), "2", &[&program, "10"]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && text(&output.stdout).is_empty(), "{said}");
+    assert!(said.contains("aborting the job: the job has no aggregation nodes"), "{said}");
+}
+
 #[test]
 fn a_program_is_offloaded_and_reported_under_open_mpi() {
     let program = compile("mpicc.openmpi", "survival.c");

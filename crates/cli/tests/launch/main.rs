@@ -3,6 +3,7 @@
 mod between_hosts;
 mod multicast;
 mod nodes;
+mod over_ssh;
 mod processes;
 
 use std::io::{BufRead, BufReader};

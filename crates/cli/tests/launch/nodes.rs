@@ -159,6 +159,23 @@ fn the_address_of_an_existing_manager_is_passed_on_with_a_credential_instead_of_
     control::JobCredential::parse(words[1]).expect("a credential");
 }
 
+/// Nobody listens at port 9.
+#[test]
+fn a_manager_that_is_not_used_is_one_line_or_an_error_if_it_is_required() {
+    let unused = ["-n", "2", "--ranks-per-host", "1", "--manager", "127.0.0.1:9"];
+    let ended = as_ranks(&unused).output().expect("pleach starts");
+    let said = text(&ended.stderr);
+    assert_eq!((ended.status.code(), counters(&ended).len()), (Some(0), 2), "{said}");
+    assert_eq!(said.matches("the job runs without aggregation nodes").count(), 1, "{said}");
+    assert!(said.contains("127.0.0.1:9") && said.contains("pleach doctor --manager 127.0.0.1:9"), "{said}");
+    let ended = as_ranks(&[&unused[..], &["--require-nodes"]].concat()).output().expect("pleach starts");
+    let said = text(&ended.stderr) + &text(&ended.stdout);
+    assert_ne!(ended.status.code(), Some(0), "{said}");
+    // The ranks print the error as they like; this one is Rust's form.
+    assert_eq!(said.matches("NoNodes { reason: \"no connection to the manager at 127.0.0.1:9").count(), 2, "{said}");
+    assert!(!said.contains("summed aggregated"), "no rank has started: {said}");
+}
+
 #[test]
 fn logs_of_manager_and_nodes_are_shown_on_request() {
     let ended = output(&["-n", "1", "--nodes", "2", "--node-logs", "--", "true"]);

@@ -64,7 +64,7 @@ fn doctor_checks_the_manager_and_the_secret() {
     let (manager, node) = pair();
     let (status, table) = output_of(&["doctor", "--manager", &manager.line]);
     assert_eq!(status, 0, "{table}");
-    for words in ["same as the manager's", "all 0.1.0", "1 node in 1 tree"] {
+    for words in ["same as the manager's", "all 0.2.0", "1 node in 1 tree"] {
         assert!(table.contains(words), "no {words:?} in\n{table}");
     }
     drop(node);

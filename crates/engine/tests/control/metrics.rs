@@ -55,7 +55,7 @@ fn manager_and_nodes_serve_their_metrics() {
     std::thread::sleep(Duration::from_millis(150));
     let page = scrape(cluster.addresses.metrics);
     for (series, value) in [
-        ("pleach_manager_info{version=\"0.1.0\"}", 1.0),
+        ("pleach_manager_info{version=\"0.2.0\"}", 1.0),
         ("pleach_manager_nodes{state=\"alive\"}", 3.0),
         ("pleach_manager_nodes{state=\"lost\"}", 0.0),
         ("pleach_manager_jobs{state=\"attached\"}", 1.0),
@@ -63,7 +63,7 @@ fn manager_and_nodes_serve_their_metrics() {
         ("pleach_manager_operations_total", 42.0),
         ("pleach_manager_groups_refused_total{cause=\"too few hosts\"}", 1.0),
         ("pleach_manager_events_total{event=\"groups opened\"}", 1.0),
-        ("pleach_manager_node_up{node=\"top\",version=\"0.1.0\"}", 1.0),
+        ("pleach_manager_node_up{node=\"top\",version=\"0.2.0\"}", 1.0),
         ("pleach_manager_node_reserved{node=\"top\",resource=\"operations\"}", 8.0),
         ("pleach_manager_connections", 4.0),
     ] {
@@ -72,7 +72,7 @@ fn manager_and_nodes_serve_their_metrics() {
     assert!(page.keys().any(|series| series.contains("name=\"weather \\\"map\\\"\"")), "{page:#?}");
     let page = scrape(cluster.node_addresses[0].metrics);
     for (series, value) in [
-        ("pleach_node_info{node=\"top\",version=\"0.1.0\"}", 1.0),
+        ("pleach_node_info{node=\"top\",version=\"0.2.0\"}", 1.0),
         ("pleach_node_manager_connected", 1.0),
         ("pleach_node_seats", 1.0),
         ("pleach_node_uptime_seconds", 1.5),
@@ -95,6 +95,28 @@ fn every_metric_is_documented() {
             let name = series.split('{').next().expect("a name");
             assert!(documentation.contains(name), "docs/operations.md does not explain {name}");
         }
+    }
+}
+
+/// Of the alert rules and the dashboard in `examples/monitoring`.
+#[test]
+fn examples_use_metrics_that_exist() {
+    let mut cluster = start_cluster(None);
+    cluster.client.open_job("test", None).expect("admitted");
+    cluster.client.open_group(request(1)).expect_err("one host is too few");
+    let pages = [cluster.addresses.metrics, cluster.node_addresses[0].metrics].map(scrape);
+    let exists =
+        |name: &str| pages.iter().flat_map(BTreeMap::keys).any(|series| series.split('{').next() == Some(name));
+    let examples = [
+        include_str!("../../../../examples/monitoring/alerts.yml"),
+        include_str!("../../../../examples/monitoring/alerts.test.yml"),
+        include_str!("../../../../examples/monitoring/grafana-dashboard.json"),
+    ];
+    let words = examples.iter().flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+    let used: Vec<&str> = words.filter(|word| word.starts_with("pleach_")).collect();
+    assert!(used.len() > 20, "{used:?}");
+    for name in used {
+        assert!(exists(name), "{name} does not exist");
     }
 }
 

@@ -18,7 +18,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 pub type EnvironmentVariable = (&'static str, OsString);
 
 /// Variables of the user that are forwarded to ranks on all hosts.
-const FORWARDED_VARIABLES: [&str; 12] = [
+const FORWARDED_VARIABLES: [&str; 13] = [
     "PLEACH_MPI",
     "PLEACH_MPI_CHOICE",
     "PLEACH_MPI_MAX_BYTES",
@@ -27,6 +27,7 @@ const FORWARDED_VARIABLES: [&str; 12] = [
     "PLEACH_MPI_REPLAY_BYTES",
     "PLEACH_ALGORITHM",
     "PLEACH_MANAGER",
+    "PLEACH_MANAGER_REQUIRED",
     CREDENTIAL_VARIABLE,
     "PLEACH_RESULTS",
     "PLEACH_SHARED_MEMORY",

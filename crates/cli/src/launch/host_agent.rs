@@ -1,0 +1,141 @@
+//! `pleach launch-host`: the ranks of a job on one of its hosts.
+//!
+//! `pleach launch` starts it there by ssh. In, by stdin: the request `reserve` for a port, the [`HostJob`] in one line, then lines
+//! `signal N`, and others every few seconds. Out: the ports, the output of the ranks, and their highest exit status. When stdin ends or is
+//! silent, the launcher or the connection is gone, and so is the job.
+
+use std::io::{BufRead, BufReader, Read, Stdin, Write};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lab::local_fabric::child_process::launch_rank_command;
+use lab::local_fabric::own_executable;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::supervisor::{Supervisor, take_over_signals};
+use crate::configuration::SECRET_VARIABLES;
+
+/// Begins the line with a port, to tell it from what a login script prints.
+pub(super) const PORT_LINE: &str = "pleach-launch-host port ";
+/// Asks for a port.
+pub(super) const RESERVE: &str = "reserve";
+/// A job with the longest command line and environment that kernels allow.
+const MAX_JOB_BYTES: u64 = 4 << 20;
+/// The launcher gives a sign of life every five seconds.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a host must know of the job.
+#[derive(Serialize, Deserialize)]
+pub(super) struct HostJob {
+    pub(super) first_rank: u32,
+    pub(super) ranks: u32,
+    /// The folder in which the ranks run.
+    pub(super) folder: PathBuf,
+    /// For all ranks.
+    pub(super) variables: Vec<(String, String)>,
+    pub(super) program: Vec<String>,
+    /// Prefix every line with its rank.
+    pub(super) prefix: bool,
+    pub(super) grace_seconds: f64,
+}
+
+/// The ranks of a job on this host; started by `pleach launch`.
+#[derive(clap::Args)]
+pub(crate) struct LaunchHostArgs {}
+
+pub(crate) fn run(_: &LaunchHostArgs) -> Result<ExitCode> {
+    let signals = take_over_signals().context("cannot block signals")?;
+    let mut input = BufReader::new(std::io::stdin());
+    let job = read_job(&mut input)?;
+    std::env::set_current_dir(&job.folder)
+        .with_context(|| format!("this host has no folder {}", job.folder.display()))?;
+    let own = own_executable()?;
+    let grace = Duration::from_secs_f64(job.grace_seconds);
+    let mut supervisor = Supervisor::new("pleach launch", signals, grace).staying_awake();
+    for rank in job.first_rank..job.first_rank + job.ranks {
+        let mut command = launch_rank_command(&own, None);
+        command.args(&job.program).stdin(Stdio::null());
+        for name in SECRET_VARIABLES {
+            command.env_remove(name);
+        }
+        command.envs(job.variables.iter().map(|(name, value)| (name, value)));
+        command.env("PLEACH_RANK", rank.to_string());
+        if job.prefix {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let started = supervisor.start(format!("rank {rank}"), &rank.to_string(), &mut command);
+        started.with_context(|| format!("cannot start rank {rank}"))?;
+    }
+    std::thread::spawn(move || forward_signals(input));
+    Ok(ExitCode::from(supervisor.run(|| {})?))
+}
+
+/// Answers requests for ports until the job arrives.
+fn read_job(input: &mut impl BufRead) -> Result<HostJob> {
+    loop {
+        let mut line = String::new();
+        input.take(MAX_JOB_BYTES).read_line(&mut line).context("cannot read the job from stdin")?;
+        match line.trim() {
+            "" => bail!("`pleach launch` starts this command on the hosts of a job; there is no job on stdin"),
+            RESERVE => {
+                let port = free_port().context("no port is free")?;
+                let mut out = std::io::stdout();
+                writeln!(out, "{PORT_LINE}{port}").and_then(|()| out.flush()).context("cannot answer")?;
+            }
+            job => return serde_json::from_str(job).context("the job on stdin is malformed"),
+        }
+    }
+}
+
+/// A TCP port that is free now.
+fn free_port() -> std::io::Result<u16> {
+    TcpListener::bind("[::]:0")
+        .or_else(|_| TcpListener::bind("0.0.0.0:0"))?
+        .local_addr()
+        .map(|address| address.port())
+}
+
+/// Sends the signals that the launcher asks for to this process, whose supervisor forwards them; at the end, one that ends it.
+fn forward_signals(mut input: BufReader<Stdin>) {
+    let mut is_suspended = false;
+    while is_suspended || has_line_within(&input, SILENCE_TIMEOUT) {
+        let mut line = String::new();
+        if !input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            break;
+        }
+        let number = line.strip_prefix("signal ").and_then(|number| number.trim().parse::<i32>().ok());
+        if let Some(signal) = number.and_then(|number| Signal::try_from(number).ok()) {
+            // A launcher that is stopped gives no sign of life.
+            is_suspended = signal == Signal::SIGTSTP || is_suspended && signal != Signal::SIGCONT;
+            let _ = kill(Pid::this(), signal);
+        }
+    }
+    let _ = kill(Pid::this(), Signal::SIGTERM);
+}
+
+/// True if there is something to read, or an end.
+fn has_line_within(input: &BufReader<Stdin>, timeout: Duration) -> bool {
+    let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+    let mut stdin = [PollFd::new(input.get_ref().as_fd(), PollFlags::POLLIN)];
+    !input.buffer().is_empty() || poll(&mut stdin, timeout).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_a_job_says_so() {
+        for (input, expected) in [("", "no job on stdin"), ("{}\n", "malformed"), ("hello\n", "malformed")] {
+            let error = format!("{:#}", read_job(&mut input.as_bytes()).err().expect("there is no job"));
+            assert!(error.contains(expected), "{input:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `pleach launch --hosts a:2,b:2` over real ssh servers, each on a host made of a network namespace.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+
+use namespaces::NamespaceNetwork;
+
+use super::*;
+
+/// A rank of the tests below: sums, and prints where the ranks are.
+#[test]
+#[ignore = "other tests launch it"]
+fn as_a_rank() {
+    let world = pleach::join().expect("all ranks join");
+    let mut sum = [u64::from(world.rank())];
+    world.all_reduce(&mut sum, pleach::Operator::Sum).expect("every rank takes part");
+    println!("\nsummed {} hosts {}", sum[0], world.hosts());
+}
+
+/// Hosts with an ssh server each, and a key that opens them.
+struct SshHosts {
+    servers: Vec<Child>,
+    folder: PathBuf,
+    network: NamespaceNetwork,
+}
+
+impl SshHosts {
+    /// None where hosts cannot be created, after printing so.
+    fn new(name: &str, count: usize) -> Option<Self> {
+        let network = match NamespaceNetwork::new(count) {
+            Ok(network) => network,
+            Err(error) => {
+                namespaces::skip_test(error);
+                return None;
+            }
+        };
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ssh-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for key in ["host", "user"] {
+            let file = folder.join(key);
+            let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&file).status();
+            assert!(made.expect("ssh-keygen").success());
+        }
+        let _ = std::fs::create_dir_all("/run/sshd"); // The server wants it; a service would make it.
+        let mut hosts = Self { servers: Vec::new(), folder, network };
+        (0..count).for_each(|host| hosts.start_server(host));
+        Some(hosts)
+    }
+
+    fn start_server(&mut self, host: usize) {
+        let folder = self.folder.display();
+        // All hosts have this machine's name; ranks must tell them apart.
+        let settings = format!(
+            "HostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n\
+             PidFile none\nSetEnv PLEACH_HOST=host{host}\n"
+        );
+        let file = self.folder.join(format!("server{host}"));
+        std::fs::write(&file, settings).expect("a file");
+        let log = std::fs::File::create(self.folder.join(format!("server{host}.log"))).expect("a file");
+        let mut server = Command::new("/usr/sbin/sshd");
+        server.args(["-D", "-e", "-f"]).arg(file).stderr(log);
+        self.servers.push(self.network.host(host).start(&mut server).expect("sshd starts"));
+        let at = SocketAddr::from((self.network.host(host).address(), 22));
+        let began = Instant::now();
+        while self.network.host(host).inside(|| TcpStream::connect(at)).expect("a host").is_err() {
+            assert!(began.elapsed() < SOON, "sshd does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// `pleach launch` on the first host, with so many ranks on each.
+    fn launch(&self, ranks: usize, arguments: &[&str]) -> Command {
+        let hosts = (0..self.network.count()).map(|host| format!("{}:{ranks}", self.network.host(host).address()));
+        let key = self.folder.join("user");
+        let agent = format!(
+            "ssh -i {} -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR",
+            key.display()
+        );
+        let mut command = launch(&["--hosts", &hosts.collect::<Vec<_>>().join(","), "--agent", &agent]);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn start(&self, command: &mut Command) -> Child {
+        self.network.host(0).start(command).expect("pleach starts")
+    }
+
+    fn output(&self, command: &mut Command) -> Output {
+        self.start(command).wait_with_output().expect("it ends")
+    }
+
+    /// Starts ranks that print their process number and sleep; those numbers.
+    fn sleepers(&self) -> (Child, Vec<u32>) {
+        let mut child =
+            self.start(&mut self.launch(1, &["--grace", "1", "--", "sh", "-c", "echo $$; exec sleep 60"]));
+        let reader = BufReader::new(child.stdout.take().expect("piped"));
+        let ranks = reader.lines().take(2).map(|line| line.expect("text").parse().expect("a number")).collect();
+        (child, ranks)
+    }
+}
+
+impl Drop for SshHosts {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn ranks_of_two_hosts_meet_over_ssh() {
+    let Some(hosts) = SshHosts::new("meet", 2) else { return };
+    let own = std::env::current_exe().expect("this test").display().to_string();
+    let program = ["--prefix", "--", &own, "--exact", "over_ssh::as_a_rank", "--ignored", "--nocapture"];
+    let ended = hosts.output(&mut hosts.launch(2, &program));
+    let said = text(&ended.stdout);
+    assert!(ended.status.success(), "{said}{}", text(&ended.stderr));
+    for rank in 0..4 {
+        assert!(said.contains(&format!("[{rank}] summed 6 hosts 2")), "rank {rank}: {said}");
+    }
+}
+
+#[test]
+fn settings_and_the_folder_go_along_and_secrets_stay_here_over_ssh() {
+    let Some(hosts) = SshHosts::new("settings", 2) else { return };
+    let script = "echo $PLEACH_RANK/$PLEACH_SIZE $PLEACH_ALGORITHM $COLOUR [$PLEACH_SECRET] $(pwd)";
+    let folder = std::env::temp_dir().canonicalize().expect("a folder");
+    let mut command = hosts.launch(1, &["--env", "COLOUR=light blue", "--", "sh", "-c", script]);
+    command.current_dir(&folder).env("PLEACH_ALGORITHM", "ring").env("PLEACH_SECRET", "correct horse");
+    let ended = hosts.output(&mut command);
+    let mut said: Vec<String> = text(&ended.stdout).lines().map(str::to_owned).collect();
+    said.sort();
+    let expected = |rank: u32| format!("{rank}/2 ring light blue [] {}", folder.display());
+    assert_eq!(said, [expected(0), expected(1)], "{}", text(&ended.stderr));
+}
+
+#[test]
+fn the_highest_exit_status_counts_and_the_others_are_ended_over_ssh() {
+    let Some(hosts) = SshHosts::new("status", 2) else { return };
+    let script = "echo $$; if [ $PLEACH_RANK = 1 ]; then exit 7; fi; exec sleep 60";
+    let ended = hosts.output(&mut hosts.launch(1, &["--grace", "0.2", "--", "sh", "-c", script]));
+    assert_eq!(ended.status.code(), Some(7), "{}", text(&ended.stderr));
+    let ranks: Vec<u32> = text(&ended.stdout).lines().map(|line| line.parse().expect("a number")).collect();
+    assert_eq!(ranks.len(), 2);
+    assert_gone(&ranks);
+}
+
+#[test]
+fn signals_reach_the_ranks_over_ssh() {
+    let Some(hosts) = SshHosts::new("signals", 2) else { return };
+    let (child, ranks) = hosts.sleepers();
+    signal(&child, "INT");
+    assert_eq!(end_of(child).0, Some(128 + 2));
+    assert_gone(&ranks);
+}
+
+/// As after Ctrl-Z and `fg` in a shell.
+#[test]
+fn a_job_stops_for_a_while_and_goes_on_over_ssh() {
+    let Some(hosts) = SshHosts::new("suspended", 2) else { return };
+    let (child, ranks) = hosts.sleepers();
+    signal(&child, "TSTP");
+    let state = |process: u32| std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let is_stopped = |process: u32| state(process).contains(") T ");
+    let wait_until = |holds: &dyn Fn() -> bool, what: &str| {
+        let began = Instant::now();
+        while !holds() {
+            assert!(began.elapsed() < SOON, "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait_until(&|| ranks.iter().all(|rank| is_stopped(*rank)) && is_stopped(child.id()), "all are stopped");
+    signal(&child, "CONT");
+    wait_until(&|| !ranks.iter().any(|rank| is_stopped(*rank)), "all go on");
+    signal(&child, "INT");
+    assert_eq!(end_of(child).0, Some(128 + 2));
+    assert_gone(&ranks);
+}
+
+#[test]
+fn ranks_end_with_the_launcher_however_it_ends_over_ssh() {
+    let Some(hosts) = SshHosts::new("killed", 2) else { return };
+    let (mut child, ranks) = hosts.sleepers();
+    child.kill().expect("our own child");
+    child.wait().expect("our own child");
+    assert_gone(&ranks);
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_named_over_ssh() {
+    let Some(hosts) = SshHosts::new("unreachable", 1) else { return };
+    // The key is wrong for a host that does not listen, and there is no such address.
+    let agent = "ssh -o BatchMode=yes -o ConnectTimeout=2 -o LogLevel=ERROR";
+    let mut command = launch(&["--hosts", "10.77.9.9", "--agent", agent, "--", "true"]);
+    let ended = hosts.output(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot start ranks on host 10.77.9.9"), "{said}");
+}
+
+#[test]
+#[ignore = "long: 256 processes"]
+fn many_ranks_start_over_ssh() {
+    let Some(hosts) = SshHosts::new("many", 4) else { return };
+    let own = std::env::current_exe().expect("this test").display().to_string();
+    let program = ["--prefix", "--", &own, "--exact", "over_ssh::as_a_rank", "--ignored", "--nocapture"];
+    let began = Instant::now();
+    let ended = hosts.output(&mut hosts.launch(64, &program));
+    let said = text(&ended.stdout);
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert_eq!(said.matches("summed 32640 hosts 4").count(), 256, "{said}");
+    println!("256 ranks on 4 hosts: {:.1} s", began.elapsed().as_secs_f64());
+}

@@ -1,0 +1,108 @@
+#!/bin/sh
+# Installs, uses and removes the packages. Run by `cargo xtask test --step installation` in a copy of the file system.
+set -eu
+cd /check
+step() { echo "        $*"; }
+
+step "install the Debian package"
+before=$(mktemp)
+find /usr /etc /lib /var/lib -name '*pleach*' | sort > "$before"
+dpkg --install ./*.deb > dpkg.log 2>&1 || { cat dpkg.log; exit 1; }
+[ "$(stat -c '%U %G %a' /etc/pleach/secret)" = "root pleach 640" ]
+
+step "the version has a commit"
+pleach --version | tee version | grep -Eq '^pleach [0-9]+\.[0-9]+\.[0-9]+ \([0-9a-f]{10}\)$'
+
+step "manual pages and completions"
+for page in pleach pleach-exec pleach-manager pleach-bench-mpi; do
+    zcat "/usr/share/man/man1/$page.1.gz" | grep -q '^\.SH NAME'
+done
+bash -n /usr/share/bash-completion/completions/pleach
+
+step "units"
+systemd-analyze verify /lib/systemd/system/pleach-manager.service /lib/systemd/system/pleach-node.service
+
+step "the services start with the settings and the user of the package, and say that they are ready"
+python3 - <<'PYTHON'
+import os, pwd, socket, subprocess
+os.chmod("/check", 0o755)
+user = pwd.getpwnam("pleach")
+def start(service):
+    notifications = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notifications.bind(f"/check/{service}.socket")
+    os.chmod(f"/check/{service}.socket", 0o777)
+    notifications.settimeout(20)
+    environment = {"NOTIFY_SOCKET": f"/check/{service}.socket", "WATCHDOG_USEC": "400000", "PATH": "/usr/bin"}
+    command = f"export WATCHDOG_PID=$$; exec /usr/bin/pleach {service} --config /etc/pleach/{service}.toml"
+    process = subprocess.Popen(["/bin/sh", "-c", command], env=environment, user=user.pw_uid, group=user.pw_gid, extra_groups=[],
+        stderr=open(f"/check/{service}.log", "wb"), stdout=subprocess.DEVNULL)
+    started.append(process)
+    try:
+        said = [notifications.recv(100) for _ in range(2)]
+    except OSError as error:
+        raise SystemExit(f"{service}: {error}: {open(f'/check/{service}.log').read()}")
+    assert said == [b"READY=1\n", b"WATCHDOG=1\n"], (service, said)
+started = []
+try:
+    start("manager")
+    start("node")
+    shown = subprocess.run(["pleach", "top", "--once", "--secret-file", "/etc/pleach/secret"], capture_output=True, text=True, timeout=30)
+    assert shown.returncode == 0 and os.uname().nodename in shown.stdout, shown
+finally:
+    for process in started:
+        process.terminate()
+        process.wait()
+PYTHON
+
+step "the demo"
+pleach demo > demo.log 2>&1 || { cat demo.log; exit 1; }
+
+step "a C program"
+cc -o sums /usr/share/doc/pleach/examples/sums.c $(pkg-config --cflags --libs pleach)
+readelf -d sums | grep -q 'libpleach_c.so.0'
+[ "$(pleach launch -n 4 -- ./sums)" = "4 ranks: 6 in all; the largest is 3, of rank 1" ]
+
+step "an MPI program"
+cat > sum.c <<'PROGRAM'
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    int rank, sum = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("sum %d\n", sum);
+    return MPI_Finalize();
+}
+PROGRAM
+mpicc.openmpi -o sum sum.c
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PLEACH_MPI_CHOICE=pleach
+pleach exec -- mpirun.openmpi --oversubscribe -n 2 ./sum > exec.out 2> exec.log || { cat exec.log; exit 1; }
+grep -q 'sum 1' exec.out
+grep -q '2 of 2 calls of all ranks offloaded (100 %)' exec.log || { cat exec.log; exit 1; }
+
+step "an upgrade keeps changed settings and the secret"
+echo '# ours' >> /etc/pleach/node.toml
+cp /etc/pleach/secret secret
+dpkg --install --force-confold ./*.deb > dpkg.log 2>&1 || { cat dpkg.log; exit 1; }
+grep -q '# ours' /etc/pleach/node.toml
+cmp secret /etc/pleach/secret
+
+step "remove it, and nothing is left"
+systemctl --quiet enable pleach-manager.service
+[ -L /etc/systemd/system/multi-user.target.wants/pleach-manager.service ]
+dpkg --remove pleach > dpkg.log 2>&1 || { cat dpkg.log; exit 1; }
+[ -e /etc/pleach/node.toml ]
+dpkg --purge pleach > dpkg.log 2>&1 || { cat dpkg.log; exit 1; }
+find /usr /etc /lib /var/lib -name '*pleach*' | sort > after
+diff "$before" after
+! getent passwd pleach
+
+step "the tarball, below a folder of its own"
+mkdir tarball
+tar -C tarball --strip-components=1 -xzf ./pleach-*-linux-*.tar.gz
+[ "$(tarball/bin/pleach --version)" = "$(cat version)" ]
+cc -o sums-tarball tarball/share/doc/pleach/examples/sums.c $(PKG_CONFIG_PATH=/check/tarball/lib/pkgconfig pkg-config --cflags --libs pleach)
+[ "$(LD_LIBRARY_PATH=/check/tarball/lib tarball/bin/pleach launch -n 2 -- ./sums-tarball)" = "2 ranks: 1 in all; the largest is 1, of rank 1" ]

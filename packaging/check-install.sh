@@ -100,6 +100,16 @@ find /usr /etc /lib /var/lib -name '*pleach*' | sort > after
 diff "$before" after
 ! getent passwd pleach
 
+step "the first job, as docs/operations.md has it, in at most ten commands"
+sed -n '/^## The first job$/,/^## In/p' operations.md | sed -n '/^```sh$/,/^```$/p' | grep -v '^```' > first-job.sh
+[ "$(wc -l < first-job.sh)" -ge 5 ] && [ "$(wc -l < first-job.sh)" -le 10 ]
+# Its services end with it.
+echo 'kill $(jobs -p)' >> first-job.sh
+bash -eum first-job.sh > first-job.out 2> first-job.log || { cat first-job.out first-job.log; exit 1; }
+grep -q 'sum 1' first-job.out
+grep -q "$(uname -n)" first-job.out
+dpkg --purge pleach > dpkg.log 2>&1 || { cat dpkg.log; exit 1; }
+
 step "the tarball, below a folder of its own"
 mkdir tarball
 tar -C tarball --strip-components=1 -xzf ./pleach-*-linux-*.tar.gz

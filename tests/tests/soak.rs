@@ -50,6 +50,14 @@ fn cases_that_found_a_defect_have_no_violation_any_more() {
     assert!(cases > 0);
 }
 
+/// It took two million packet hops, and other cases filled the memory (P-107).
+#[test]
+fn packets_do_not_multiply_while_all_are_damaged() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak_cases/damaged-naks.toml");
+    let outcome = SoakCase::read(&path).and_then(|case| case.run(None)).expect("a valid case");
+    assert!(outcome.is_clean() && outcome.hops < 20_000, "{} hops, {:?}", outcome.hops, outcome.problems());
+}
+
 /// The first seed at which a defect shows.
 fn first_failure(canary: Canary) -> Option<u64> {
     (0..SEEDS).find(|seed| !SoakCase::draw(*seed).run(Some(canary)).expect("a valid case").is_clean())

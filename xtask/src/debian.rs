@@ -21,6 +21,11 @@ pub(crate) struct Package {
 pub(crate) const PACKAGES: &[Package] = &[
     Package { name: "iproute2", tests: &["between_hosts"], probe: &["ip", "-Version"] },
     Package { name: "openssh-server", tests: &["over_ssh"], probe: &["test", "-x", "/usr/sbin/sshd"] },
+    Package {
+        name: "slurm-wlm",
+        tests: &["within_slurm"],
+        probe: &["sh", "-c", "slurmctld -V && slurmd -V && munged -V"],
+    },
     Package { name: "prometheus", tests: &["promtool_accepts"], probe: &["promtool", "--version"] },
     Package { name: "nftables", tests: &["between_hosts"], probe: &["nft", "--version"] },
     Package {

@@ -13,7 +13,8 @@ pub(crate) fn run(root: &Path, packages: &BuiltPackages) -> anyhow::Result<ExitS
     let lintian = process::show(Command::new("lintian").args(["--fail-on", "error,warning"]).arg(&packages.debian))?;
     let mut check = Command::new("unshare");
     check.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-eu", "-c", ENTER, "sh"]);
-    check.arg(root.join("packaging/check-install.sh")).args([&packages.debian, &packages.tarball]);
+    check.args([root.join("packaging/check-install.sh"), root.join("docs/operations.md")]);
+    check.args([&packages.debian, &packages.tarball]);
     let check = process::show(&mut check)?;
     Ok(if lintian == check { check } else { ExitState::Failure })
 }

@@ -8,6 +8,7 @@ mod licences;
 mod package;
 mod process;
 mod report;
+mod site;
 mod steps;
 mod test_count;
 mod tidy;
@@ -39,7 +40,7 @@ enum Task {
     /// environment, a skipped test is a failure. Tests that failed, if at most ten, are run once more, alone; the table
     /// names those that passed then.
     Test {
-        /// Also run the slow checks: ignored tests, documentation, cargo-deny (installed under target/tools)
+        /// Also run the slow checks: ignored tests, documentation and its site, cargo-deny, installation (tools go to target/tools)
         #[arg(long)]
         all: bool,
         /// Run only this step; may be given several times
@@ -50,6 +51,10 @@ enum Task {
     ///
     /// Debug information goes into files of its own. `cargo xtask test --step installation` checks the result.
     Package,
+    /// Build the documents as a web site with search, in target/site
+    ///
+    /// mdBook is built under target/tools if it is not installed, which takes minutes. Every link is checked.
+    Site,
     /// Check the project rules only: layering, dead files, sizes, whitespace, cited rules (a few seconds)
     Tidy,
 }
@@ -58,6 +63,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let request = match Arguments::parse().task {
         Task::Test { all, only } => Request { extent: if all { Extent::All } else { Extent::Quick }, only },
         Task::Package => return package::build(&workspace::root()?).map(|packages| packages.print()),
+        Task::Site => Request { extent: Extent::All, only: vec!["site".to_owned()] },
         Task::Tidy => Request { extent: Extent::Quick, only: vec!["tidy".to_owned()] },
     };
     let skips = Skips::from_environment(std::env::var("CI").ok().as_deref());

@@ -14,7 +14,7 @@ use crate::report::{Outcome, Report, StepReport, StepResult, TestRequirement};
 use crate::test_count::{self, TestCount};
 use crate::toolchain::{self, CLIPPY, RUSTFMT};
 use crate::workspace::{self, cargo};
-use crate::{install_check, licences, package, tidy};
+use crate::{install_check, licences, package, site, tidy};
 
 /// How much to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy-product", extent: Extent::Quick, run: clippy_product },
     Step { name: "crates", extent: Extent::Quick, run: package_crates },
     Step { name: "documentation", extent: Extent::All, run: documentation },
+    Step { name: "site", extent: Extent::All, run: build_site },
     Step { name: TESTS, extent: Extent::Quick, run: tests },
     Step { name: DOC_TESTS, extent: Extent::Quick, run: doc_tests },
     Step { name: "installation", extent: Extent::All, run: installation },
@@ -202,6 +203,14 @@ fn forget_packaged_sources() -> anyhow::Result<()> {
 
 fn starts_with(entry: &DirEntry, prefix: &str) -> bool {
     entry.file_name().to_string_lossy().starts_with(prefix)
+}
+
+fn build_site(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
+    let Some(mdbook) = toolchain::mdbook(root)? else {
+        return Ok(StepResult::skipped("mdBook could not be installed"));
+    };
+    site::build(root, &mdbook)?;
+    Ok(StepResult::passed(""))
 }
 
 fn documentation(root: &Path, _: Extent) -> anyhow::Result<StepResult> {

@@ -1,4 +1,4 @@
-//! Tools that cargo calls: rustfmt and clippy (components), nextest and cargo-deny (programs).
+//! Tools that cargo calls: rustfmt and clippy (components), nextest and cargo-deny (programs); and mdBook.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,18 +33,36 @@ pub(crate) fn has_nextest(root: &Path) -> bool {
     process::works(cargo(root).args(["nextest", "--version"]))
 }
 
-/// An installed cargo-deny: in the path, or installed by an earlier run under `target/tools`.
+/// An installed cargo-deny.
 pub(crate) fn installed_deny(root: &Path) -> Option<PathBuf> {
-    let candidates = [PathBuf::from("cargo-deny"), tools(root).join("bin/cargo-deny")];
-    candidates.into_iter().find(|program| process::works(Command::new(program).arg("--version")))
+    installed(root, "cargo-deny")
 }
 
 /// Builds cargo-deny under `target/tools`; this takes minutes.
 pub(crate) fn install_deny(root: &Path) -> anyhow::Result<Option<PathBuf>> {
+    install(root, "cargo-deny", &[])
+}
+
+/// mdBook; if it is not installed, builds it under `target/tools`, which takes minutes.
+pub(crate) fn mdbook(root: &Path) -> anyhow::Result<Option<PathBuf>> {
+    match installed(root, "mdbook") {
+        Some(program) => Ok(Some(program)),
+        // Without its server.
+        None => install(root, "mdbook", &["--no-default-features", "--features", "search"]),
+    }
+}
+
+/// A program in the path, or installed by an earlier run under `target/tools`.
+fn installed(root: &Path, name: &str) -> Option<PathBuf> {
+    let candidates = [PathBuf::from(name), tools(root).join("bin").join(name)];
+    candidates.into_iter().find(|program| process::works(Command::new(program).arg("--version")))
+}
+
+fn install(root: &Path, name: &str, features: &[&str]) -> anyhow::Result<Option<PathBuf>> {
     let mut install = cargo(root);
-    install.args(["install", "cargo-deny", "--locked", "--root"]).arg(tools(root));
+    install.args(["install", name, "--locked"]).args(features).arg("--root").arg(tools(root));
     Ok(match process::show(&mut install)? {
-        ExitState::Success => installed_deny(root),
+        ExitState::Success => installed(root, name),
         ExitState::Failure => None,
     })
 }

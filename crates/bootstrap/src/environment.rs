@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use topology::expand_host_list;
+
 use super::launcher;
-use super::slurm_nodelist::first_host;
 
 /// Environment variables, by name.
 pub type EnvironmentVariables = BTreeMap<String, String>;
@@ -306,12 +307,13 @@ impl<'a> EnvironmentReader<'a> {
         let Some((name, list)) = names.iter().find_map(|name| Some((*name, self.get(name)?))) else {
             return Err(EnvironmentError::Missing { beside: "SLURM_STEP_ID", wanted: vec![names[0]] });
         };
-        let Some(host) = first_host(list) else {
+        let Some(hosts) = expand_host_list(list) else {
             return Err(invalid(name, list, "a list of hosts".to_owned()));
         };
-        if host == list.trim() {
+        if hosts.len() == 1 {
             return Ok(RendezvousPoint::File); // On one host neither its address nor a free port is needed.
         }
+        let host = hosts[0].clone();
         let ports = u64::from(SLURM_PORTS.end - SLURM_PORTS.start);
         let offset = u16::try_from(fnv1a(step.as_bytes()) % ports).expect("a port has 16 bits");
         Ok(RendezvousPoint::Address { host, port: SLURM_PORTS.start + offset })

@@ -46,7 +46,6 @@ mod rendezvous_message;
 mod rendezvous_server;
 pub mod retry;
 pub mod secure_channel;
-mod slurm_nodelist;
 mod stream_security;
 #[cfg(test)]
 mod tests;

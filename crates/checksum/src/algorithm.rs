@@ -32,8 +32,6 @@ pub enum Algorithm {
     Crc64Nvme,
     /// XXH3 with 64 bits.
     Xxh3,
-    /// A weighted sum of 64-bit words: the checksum of a sum of vectors is the sum of their checksums (see [`crate::linear`]).
-    Linear,
 }
 
 /// How reliably an algorithm detects errors, as measured ([`crate::detection`]) and tabulated in docs/checksums.md.
@@ -49,7 +47,7 @@ pub enum Strength {
 
 impl Algorithm {
     /// In the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::Sum32,
         Self::Xor32,
         Self::Adler32,
@@ -63,7 +61,6 @@ impl Algorithm {
         Self::Crc32c,
         Self::Crc64Nvme,
         Self::Xxh3,
-        Self::Linear,
     ];
 
     /// The name on the command line and in reports.
@@ -82,7 +79,6 @@ impl Algorithm {
             Self::Crc32c => "crc-32c",
             Self::Crc64Nvme => "crc-64-nvme",
             Self::Xxh3 => "xxh3",
-            Self::Linear => "linear",
         }
     }
     /// The number in messages; numbers never change.
@@ -98,7 +94,7 @@ impl Algorithm {
     /// The bits of a checksum that can be set.
     pub const fn bits(self) -> u32 {
         match self {
-            Self::Fletcher64 | Self::Fnv1a | Self::Crc64Nvme | Self::Xxh3 | Self::Linear => 64,
+            Self::Fletcher64 | Self::Fnv1a | Self::Crc64Nvme | Self::Xxh3 => 64,
             _ => 32,
         }
     }
@@ -120,8 +116,7 @@ impl Algorithm {
             | Self::Fnv1aWords
             | Self::Knuth
             | Self::Jenkins
-            | Self::SuperFast
-            | Self::Linear => Strength::Weak,
+            | Self::SuperFast => Strength::Weak,
         }
     }
 }

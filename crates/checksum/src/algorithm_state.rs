@@ -2,7 +2,6 @@
 
 use crate::algorithm::Algorithm;
 use crate::crc::{self, Crc32cPolynomial, Crc64NvmePolynomial, Polynomial};
-use crate::linear_state::LinearState;
 use crate::pass::Pass;
 use crate::simple_hashes::{self, FletcherSums};
 use crate::xxh3::Xxh3State;
@@ -23,7 +22,6 @@ pub(crate) enum AlgorithmState {
     Crc32c(u64),
     Crc64Nvme(u64),
     Xxh3(Box<Xxh3State>),
-    Linear(LinearState),
 }
 
 impl AlgorithmState {
@@ -42,7 +40,6 @@ impl AlgorithmState {
             Algorithm::Crc32c => Self::Crc32c(Crc32cPolynomial::ONES),
             Algorithm::Crc64Nvme => Self::Crc64Nvme(Crc64NvmePolynomial::ONES),
             Algorithm::Xxh3 => Self::Xxh3(Box::new(Xxh3State::new())),
-            Algorithm::Linear => Self::Linear(LinearState::default()),
         }
     }
 
@@ -55,7 +52,6 @@ impl AlgorithmState {
             | Self::Crc32c(_)
             | Self::Crc64Nvme(_)
             | Self::Xxh3(_) => 1,
-            Self::Linear(_) => 8,
             _ => 4,
         }
     }
@@ -74,7 +70,6 @@ impl AlgorithmState {
             Self::Knuth(hash) => *hash = simple_hashes::knuth(*hash, &mut pass),
             Self::Murmur2a(hash) => *hash = simple_hashes::murmur2a(*hash, &mut pass),
             Self::SuperFast(hash) => *hash = simple_hashes::superfast(*hash, &mut pass),
-            Self::Linear(running) => running.absorb(&mut pass),
             Self::Crc32c(register) => *register = cyclic(Crc32cPolynomial, *register, &mut pass),
             Self::Crc64Nvme(register) => *register = cyclic(Crc64NvmePolynomial, *register, &mut pass),
             Self::Xxh3(running) => running.absorb(&mut pass),
@@ -98,7 +93,6 @@ impl AlgorithmState {
             Self::Crc32c(register) => register ^ Crc32cPolynomial::ONES,
             Self::Crc64Nvme(register) => register ^ Crc64NvmePolynomial::ONES,
             Self::Xxh3(running) => running.end(length),
-            Self::Linear(running) => running.end(tail),
         }
     }
 }

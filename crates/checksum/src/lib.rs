@@ -9,7 +9,7 @@
 //!
 //! Checksums of messages (claim CK-2), by any [`Algorithm`], in three ways: [`value`] only reads, [`copy_then`] copies block by block and
 //! reads each block while it is in the cache, [`copy`] copies and computes in one pass (claim CK-5); [`copy_to`] adds a hint about
-//! the cache that holds the target. [`ChecksumState`] does the same incrementally. [`linear`] checks the sums of reductions.
+//! the cache that holds the target. [`ChecksumState`] does the same incrementally.
 //! [`SecretCrc64`] is the hash of MACs. [`detection`] measures which algorithm detects which errors, [`tuning`] which of the strong ones is fastest on this machine
 //! (claim CK-3).
 
@@ -23,8 +23,6 @@ pub mod detection;
 mod infiniband;
 #[cfg(test)]
 mod kernel_harness;
-pub mod linear;
-mod linear_state;
 mod oneshot;
 mod pass;
 mod prefetch;

@@ -4,11 +4,14 @@
 //! waits for all of them; `line_prefixer.rs` prefixes their output with the rank. Manager and nodes, if wanted, are a [`LocalFabric`].
 //! `remote.rs` starts ranks on other machines through `host_agent.rs`.
 
+mod allocation;
 pub(crate) mod host_agent;
 mod host_list;
 mod line_prefixer;
+mod pod;
 pub(crate) mod rank;
 mod remote;
+mod remote_fabric;
 pub(crate) mod supervisor;
 
 use std::ffi::OsString;
@@ -22,10 +25,12 @@ use clap::Args;
 use namespaces::NamespaceNetwork;
 
 use crate::configuration;
+use allocation::BatchAllocation;
 use host_list::{LaunchHosts, assign_ranks, read_host_file};
 use lab::local_fabric::child_process::StderrMode;
 use lab::local_fabric::rank_launcher::{self, RankLauncher};
 use lab::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, MAX_NODES, fault_file, hosts_for};
+use pod::PodShare;
 use supervisor::{Supervisor, take_over_signals};
 
 #[derive(Args)]
@@ -35,15 +40,15 @@ pub(crate) struct LaunchArgs {
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: Option<u32>,
     /// Where they run: on hosts such as a,b:8 (with the number of ranks that each takes), on loopback, or on hosts made of network
-    /// namespaces, netns (needs root) [default: loopback]
+    /// namespaces, netns (needs root) [default: the hosts that Slurm or PBS gave to the job; else loopback]
     #[arg(long, value_name = "HOSTS")]
     hosts: Option<LaunchHosts>,
     /// File with the hosts, one per line: host, host:8 or host slots=8
     #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
-    /// Command that runs another on a host: AGENT HOST COMMAND
-    #[arg(long, value_name = "AGENT", default_value = DEFAULT_AGENT)]
-    agent: String,
+    /// Command that runs another on a host: AGENT HOST COMMAND [default: ssh; srun on the hosts of a Slurm allocation]
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
     /// Where pleach is on the hosts [default: where it is here]
     #[arg(long, value_name = "FILE")]
     remote_pleach: Option<PathBuf>,
@@ -97,6 +102,7 @@ Examples:
   pleach launch -n 2 --prefix -- sh -c 'echo rank $PLEACH_RANK of $PLEACH_SIZE'
   pleach launch --hosts a:8,b:8 -- ./program                           16 ranks on two hosts, by ssh
   pleach launch --hostfile hosts --manager a:4797 -- ./program         and through the nodes of a cluster
+  pleach launch --nodes 3 -- ./program                                 in a batch script of Slurm or PBS: on its hosts, with nodes there
   pleach launch -n 8 --nodes 3 -- ./program                            through a root and two leaves, as 8 hosts
   pleach launch -n 8 --nodes 3 --ranks-per-host 2 -- ./program         as 4 hosts with shared memory
   pleach launch -n 16 --hosts netns -- ./program                       16 hosts on one bridge
@@ -120,9 +126,17 @@ fn job_name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
+    let mut allocated_agent = None;
     let hosts = match (&arguments.hostfile, &arguments.hosts) {
         (Some(file), _) => read_host_file(file)?,
-        (None, hosts) => hosts.clone().unwrap_or(LaunchHosts::Loopback),
+        (None, Some(hosts)) => hosts.clone(),
+        (None, None) => match BatchAllocation::from_environment()? {
+            Some(allocation) => {
+                allocated_agent = allocation.agent;
+                LaunchHosts::Named(allocation.hosts)
+            }
+            None => LaunchHosts::Loopback,
+        },
     };
     ensure!(
         arguments.manager.is_none() || hosts != LaunchHosts::Netns,
@@ -138,9 +152,17 @@ pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
     } else {
         OutputMode::Unchanged
     };
+    let prefix = output == OutputMode::Prefixed;
+    let has_hosts = arguments.hosts.is_some() || arguments.hostfile.is_some();
+    if let Some(pod) = PodShare::from_environment()?.filter(|_| !has_hosts) {
+        let signals = take_over_signals().context("cannot block signals")?;
+        let variables = variables(arguments, None, faults.as_ref())?;
+        return Ok(ExitCode::from(pod.run(arguments, program_words(arguments)?, variables, prefix, signals)?));
+    }
     if let LaunchHosts::Named(named) = &hosts {
-        let (assigned, prefix) = (assign_ranks(named, arguments.ranks)?, output == OutputMode::Prefixed);
-        return remote::run(arguments, &assigned, variables(arguments, None, faults.as_ref())?, prefix);
+        let assigned = assign_ranks(named, arguments.ranks)?;
+        let agent = arguments.agent.as_deref().or(allocated_agent).unwrap_or(DEFAULT_AGENT);
+        return remote::run(arguments, agent, &assigned, variables(arguments, None, faults.as_ref())?, prefix);
     }
     let ranks = arguments.ranks.context("how many processes? use -n, for example -n 4, or --hosts a:8,b:8")?;
     run_here(arguments, hosts == LaunchHosts::Netns, ranks, faults.as_ref(), output)
@@ -212,6 +234,12 @@ fn variables(
     variables.extend(arguments.algorithm.map(|wanted| ("PLEACH_ALGORITHM", wanted.to_string())));
     variables.extend(faults.map(|plan| (fault_file::VARIABLE, plan.display().to_string())));
     Ok(variables)
+}
+
+/// The program and its arguments, as text: they are sent to other hosts.
+fn program_words(arguments: &LaunchArgs) -> Result<Vec<String>> {
+    let words: Result<Vec<String>, _> = arguments.program.iter().map(|word| word.clone().into_string()).collect();
+    words.map_err(|word| anyhow::anyhow!("the argument {} is not text", word.display()))
 }
 
 /// What to do with the output of ranks.

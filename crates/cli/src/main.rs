@@ -2,10 +2,10 @@
 
 mod configuration;
 mod credential;
-
 mod doctor;
+#[cfg(test)]
+mod document_examples;
 mod exec;
-
 mod launch;
 mod logging;
 mod manager;

@@ -1,5 +1,7 @@
 //! `pleach manager`: places groups on aggregation nodes and enforces quotas.
 
+mod topology_file;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use crate::configuration::{
 use crate::logging;
 use crate::service_notifier::ServiceNotifier;
 use lab::CommandOutcome;
+use topology_file::read_topology;
 
 /// Runs the manager: nodes register with it, jobs request groups from it.
 #[derive(clap::Args, Deserialize, Default)]
@@ -25,7 +28,8 @@ pub(crate) struct ManagerArgs {
     /// Address to listen at [default: 127.0.0.1:4797]
     #[arg(long, env = "PLEACH_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// Tree of the nodes, in TOML; without it nodes declare their parents, or the manager arranges them
+    /// Tree of the nodes, in TOML, as Slurm's topology.conf, or as ibnetdiscover prints it; without it nodes declare their parents, or
+    /// the manager arranges them
     #[arg(long, env = "PLEACH_TOPOLOGY", value_name = "FILE")]
     topology: Option<PathBuf>,
     /// File with the secret of the cluster (PLEACH_SECRET_FILE); PLEACH_SECRET is the secret itself
@@ -95,6 +99,7 @@ A topology file (--topology):
   name = \"rack1\"
   parents = [\"spine1\"]
   serves = [\"10.1.0.0/24\", \"rack1-*\"]
+In Slurm's or ibnetdiscover's form each switch is a node of that name, and serves the hosts at the switch.
 
 The first line of output is the address at which the manager listens; the log goes to stderr. Then:
 pleach top, pleach doctor --manager ADDRESS:PORT. docs/operations.md has more.";
@@ -134,11 +139,7 @@ impl ManagerArgs {
     fn settings(&self) -> Result<ManagerSettings> {
         let defaults = ManagerSettings::default();
         let topology = match &self.topology {
-            Some(path) => {
-                let plan: TopologyPlan = configuration::read_toml(path)?;
-                plan.check().with_context(|| format!("invalid topology in {}", path.display()))?;
-                plan
-            }
+            Some(path) => read_topology(path)?,
             None => TopologyPlan::default(),
         };
         let fanout = self.fanout.unwrap_or(defaults.fanout);

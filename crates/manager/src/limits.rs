@@ -20,8 +20,10 @@ pub const MAX_DEPTH: usize = 16;
 pub const MAX_NAME_BYTES: usize = 64;
 /// Bytes of a reason in a message.
 pub const MAX_TEXT_BYTES: usize = 256;
-/// Parents, and host patterns, of one node.
+/// Parents, and host patterns, of one node, as it registers.
 pub const MAX_HINTS: usize = 64;
+/// Host patterns of one node in the operator's plan: a switch and its hosts.
+pub const MAX_PLANNED_HOSTS: usize = 1 << 10;
 /// Host patterns of all nodes together: every leader of a new group is matched against each.
 pub const MAX_PATTERNS: usize = 1 << 13;
 /// Largest segment of a vector that a node folds in one operation.

@@ -32,7 +32,7 @@ impl Manager {
     ) -> Result<(), ControlError> {
         validate::node_descriptor(&node)?;
         let node = self.settings.topology.place(node);
-        let patterns = validate::node_descriptor(&node)?;
+        let patterns = validate::host_patterns(&node.serves)?;
         self.check_registration(from, &node, patterns.len())?;
         let known = self.nodes.get(&node.name).map(|record| record.number);
         let number = known.unwrap_or_else(|| {

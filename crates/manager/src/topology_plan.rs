@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control_error::ControlError;
 use super::host_pattern::HostPattern;
-use super::limits::{MAX_HINTS, MAX_NODES};
+use super::limits::{MAX_HINTS, MAX_NODES, MAX_PATTERNS, MAX_PLANNED_HOSTS};
 use super::message::NodeDescriptor;
 use super::validate;
 
@@ -45,8 +45,11 @@ impl TopologyPlan {
         let mut parents: BTreeMap<&str, &[String]> = BTreeMap::new();
         for node in &self.nodes {
             validate::name(&node.name, "node")?;
-            if node.parents.len() > MAX_HINTS || node.serves.len() > MAX_HINTS {
-                return Err(ControlError::too_many("parents or served hosts of a node", MAX_HINTS));
+            if node.parents.len() > MAX_HINTS {
+                return Err(ControlError::too_many("parents of a node", MAX_HINTS));
+            }
+            if node.serves.len() > MAX_PLANNED_HOSTS {
+                return Err(ControlError::too_many("served hosts of a node", MAX_PLANNED_HOSTS));
             }
             node.serves.iter().try_for_each(|text| HostPattern::parse(text).map(drop))?;
             if parents.insert(&node.name, &node.parents).is_some() {
@@ -58,6 +61,9 @@ impl TopologyPlan {
                 let what = format!("node {} has a parent {unknown} that is not described", node.name);
                 return Err(ControlError::malformed(&what));
             }
+        }
+        if self.nodes.iter().map(|node| node.serves.len()).sum::<usize>() > MAX_PATTERNS {
+            return Err(ControlError::too_many("served hosts of all nodes", MAX_PATTERNS));
         }
         match find_cycle(&parents) {
             Some(name) => Err(ControlError::malformed(&format!("node {name} is its own ancestor"))),

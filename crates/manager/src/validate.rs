@@ -82,8 +82,8 @@ pub(super) fn group_request(asked: &GroupRequest) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Checks a node's registration and parses its host patterns.
-pub(super) fn node_descriptor(node: &NodeDescriptor) -> Result<Vec<HostPattern>, ControlError> {
+/// Checks a node's registration.
+pub(super) fn node_descriptor(node: &NodeDescriptor) -> Result<(), ControlError> {
     name(&node.name, "node")?;
     addresses(&node.addresses, "node")?;
     addresses(&[node.control], "node's control listener")?;
@@ -97,7 +97,12 @@ pub(super) fn node_descriptor(node: &NodeDescriptor) -> Result<Vec<HostPattern>,
     if node.capacity.seats == 0 || node.capacity.operations == 0 || node.capacity.bytes == 0 {
         return Err(ControlError::malformed("the node has no capacity"));
     }
-    node.serves.iter().map(|text| HostPattern::parse(text)).collect()
+    host_patterns(&node.serves).map(drop)
+}
+
+/// Parses the hosts that a node serves.
+pub(super) fn host_patterns(serves: &[String]) -> Result<Vec<HostPattern>, ControlError> {
+    serves.iter().map(|text| HostPattern::parse(text)).collect()
 }
 
 /// Checks a seat specification, whatever its source.

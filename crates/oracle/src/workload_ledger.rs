@@ -57,6 +57,11 @@ pub enum WorkloadViolation {
         /// The operation.
         place: OperationPlace,
     },
+    /// The run was stopped because packets multiplied.
+    PacketStorm {
+        /// How many times a packet crossed a link until then.
+        hops: u64,
+    },
     /// Something is left after the end.
     Leak {
         /// What.
@@ -93,6 +98,7 @@ struct OperationRecord {
 pub struct WorkloadLedger {
     groups: Vec<Vec<Option<OperationRecord>>>,
     hung: Option<OperationPlace>,
+    has_storm: bool,
     verdict: WorkloadVerdict,
 }
 
@@ -133,6 +139,12 @@ impl WorkloadLedger {
         self.verdict.violations.insert(0, WorkloadViolation::Hung { place });
     }
 
+    /// Records that the run was stopped after so many packet hops.
+    pub fn record_storm(&mut self, hops: u64) {
+        self.has_storm = true;
+        self.verdict.violations.insert(0, WorkloadViolation::PacketStorm { hops });
+    }
+
     /// Records that so much of something is left after the end.
     pub fn record_leftover(&mut self, what: &str, count: u64) {
         if count > 0 {
@@ -146,8 +158,8 @@ impl WorkloadLedger {
         for (group, records) in self.groups.into_iter().enumerate() {
             for (operation, record) in records.into_iter().enumerate() {
                 let place = OperationPlace { group, operation };
-                // When one group hangs, the run stops before the others are done.
-                let was_stopped = self.hung.is_some_and(|hung| hung.group != group);
+                // When one group hangs, the run stops before the others are done; when packets multiply, before any is.
+                let was_stopped = self.has_storm || self.hung.is_some_and(|hung| hung.group != group);
                 match record {
                     None if was_stopped => {}
                     None => verdict.add(WorkloadViolation::NeverStarted { place }),
@@ -207,6 +219,7 @@ impl fmt::Display for WorkloadViolation {
                 write!(f, "{place}: {rank} failed because {cause}, but {first} because {first_cause}")
             }
             Self::Hung { place } => write!(f, "{place}: neither completed nor failed in time"),
+            Self::PacketStorm { hops } => write!(f, "packets multiply: stopped after {hops} packet hops"),
             Self::NeverStarted { place } => write!(f, "{place}: never started, because an earlier one did not end"),
             Self::Leak { what, count } => write!(f, "{count} {what} left after the end"),
         }
@@ -235,6 +248,15 @@ mod tests {
         let mut ledger = WorkloadLedger::new(&[1]);
         ledger.begin(PLACE, 2, 1, expectation);
         ledger
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_because_packets_multiply_has_that_violation_alone() {
+        let mut ledger = WorkloadLedger::new(&[2, 1]);
+        ledger.begin(PLACE, 2, 1, Expectation::MustComplete);
+        ledger.record_storm(7);
+        let verdict = ledger.judge();
+        assert_eq!(verdict.violations, [WorkloadViolation::PacketStorm { hops: 7 }], "{verdict}");
     }
 
     #[test]

@@ -72,8 +72,8 @@ pub(crate) type OutgoingMessages = Vec<(OobTarget, FailureMessage)>;
 
 struct UnconfirmedReport {
     report: FailureReport,
-    /// How many of the two ranks have not answered, and until when they may.
-    missing: usize,
+    /// Those of the two ranks that have not answered, and until when they may.
+    missing: Vec<u32>,
     until: Instant,
 }
 
@@ -173,13 +173,14 @@ impl FailureAgreement {
         reports.map(|report| (OobTarget::Coordinator, report)).collect()
     }
 
-    pub(crate) fn handle(&mut self, now: Instant, message: FailureMessage) -> OutgoingMessages {
+    /// A message of rank `from`.
+    pub(crate) fn handle(&mut self, now: Instant, from: u32, message: FailureMessage) -> OutgoingMessages {
         match message {
             FailureMessage::Report(report) => match report.failure {
-                ReportedFailure::Unreachable { from, to }
+                ReportedFailure::Unreachable { from: other, to }
                     if !self.is_lost(to) && self.unconfirmed.len() < MAX_UNCONFIRMED =>
                 {
-                    self.ask(now, &report, [from, to])
+                    self.ask(now, &report, [other, to])
                 }
                 // The verdict was sent to all before this.
                 ReportedFailure::Unreachable { to, .. } if self.is_lost(to) => Vec::new(),
@@ -187,11 +188,11 @@ impl FailureAgreement {
             },
             FailureMessage::Ask(report) => vec![(OobTarget::Coordinator, FailureMessage::Confirm(report))],
             FailureMessage::Confirm(report) => {
-                self.unconfirmed
-                    .iter_mut()
-                    .filter(|asked| asked.report == report)
-                    .for_each(|asked| asked.missing -= 1);
-                let confirmed = self.unconfirmed.extract_if(.., |asked| asked.missing == 0);
+                // A rank may answer twice: when a coordinator changes, it is asked again.
+                for asked in self.unconfirmed.iter_mut().filter(|asked| asked.report == report) {
+                    asked.missing.retain(|rank| *rank != from);
+                }
+                let confirmed = self.unconfirmed.extract_if(.., |asked| asked.missing.is_empty());
                 confirmed.flat_map(|asked| announce(&asked.report)).collect()
             }
             FailureMessage::Announce(report) => {
@@ -214,8 +215,8 @@ impl FailureAgreement {
         if self.unconfirmed.iter().any(|asked| asked.report == *report) {
             return Vec::new();
         }
-        let (missing, until) = (ranks.len(), now + CONFIRMATION_TIMEOUT);
-        self.unconfirmed.push(UnconfirmedReport { report: report.clone(), missing, until });
+        let until = now + CONFIRMATION_TIMEOUT;
+        self.unconfirmed.push(UnconfirmedReport { report: report.clone(), missing: ranks.into(), until });
         ranks.map(|rank| (OobTarget::Rank(rank), FailureMessage::Ask(report.clone()))).into()
     }
 
@@ -276,7 +277,8 @@ mod tests {
     /// The agreements of six ranks, coordinated by rank 0, with messages on their way.
     struct SimulatedJob {
         ranks: Vec<FailureAgreement>,
-        queue: Vec<(u32, FailureMessage)>,
+        /// Sender, receiver, message.
+        queue: Vec<(u32, u32, FailureMessage)>,
     }
 
     impl SimulatedJob {
@@ -284,11 +286,11 @@ mod tests {
             Self { ranks: (0..6).map(|_| FailureAgreement::default()).collect(), queue: Vec::new() }
         }
 
-        fn send(&mut self, messages: OutgoingMessages) {
+        fn send(&mut self, from: u32, messages: OutgoingMessages) {
             for (target, message) in messages {
                 match target {
-                    OobTarget::Rank(rank) => self.queue.push((rank, message)),
-                    OobTarget::Coordinator => self.queue.push((0, message)),
+                    OobTarget::Rank(rank) => self.queue.push((from, rank, message)),
+                    OobTarget::Coordinator => self.queue.push((from, 0, message)),
                     OobTarget::All => panic!("nobody sends to all"),
                 }
             }
@@ -296,14 +298,14 @@ mod tests {
 
         fn report(&mut self, rank: usize, failure: ReportedFailure) {
             let messages = self.ranks[rank].report(CONTEXT, failure, &MEMBERS);
-            self.send(messages);
+            self.send(rank as u32, messages);
         }
 
         fn deliver_all(&mut self, now: Instant) {
             while !self.queue.is_empty() {
-                let (rank, message) = self.queue.remove(0);
-                let messages = self.ranks[rank as usize].handle(now, message);
-                self.send(messages);
+                let (from, rank, message) = self.queue.remove(0);
+                let messages = self.ranks[rank as usize].handle(now, from, message);
+                self.send(rank, messages);
             }
         }
 
@@ -328,12 +330,15 @@ mod tests {
     fn a_rank_that_has_ended_is_lost_and_not_unreachable() {
         let (mut job, now) = (SimulatedJob::new(), Instant::now());
         job.report(1, ReportedFailure::Unreachable { from: 1, to: 5 });
-        let (rank, message) = job.queue.remove(0);
-        let messages = job.ranks[rank as usize].handle(now, message);
+        let (from, rank, message) = job.queue.remove(0);
+        let messages = job.ranks[rank as usize].handle(now, from, message);
         let asked: Vec<OobTarget> = messages.iter().map(|(target, _)| *target).collect();
         assert_eq!(asked, [OobTarget::Rank(1), OobTarget::Rank(5)]);
-        let confirmed = job.ranks[1].handle(now, messages[0].1.clone());
-        assert!(job.ranks[0].handle(now, confirmed[0].1.clone()).is_empty(), "rank 5 has not answered");
+        let confirmed = job.ranks[1].handle(now, 0, messages[0].1.clone());
+        for _ in 0..2 {
+            // Twice, as after a change of the coordinator.
+            assert!(job.ranks[0].handle(now, 1, confirmed[0].1.clone()).is_empty(), "rank 5 has not answered");
+        }
         // It does not; the verdict follows.
         job.ranks.iter_mut().for_each(|rank| rank.ranks_lost(vec![4, 5]));
         assert_eq!(job.ranks[0].tick(now + CONFIRMATION_TIMEOUT), []);
@@ -346,10 +351,10 @@ mod tests {
     fn a_coordinator_that_is_cut_off_announces_nothing_before_its_verdict() {
         let (mut job, now) = (SimulatedJob::new(), Instant::now());
         job.report(2, ReportedFailure::Unreachable { from: 2, to: 0 });
-        while let Some((rank, message)) = job.queue.pop() {
-            let messages = job.ranks[rank as usize].handle(now, message);
-            job.send(messages);
-            job.queue.retain(|(rank, _)| *rank == 0);
+        while let Some((from, rank, message)) = job.queue.pop() {
+            let messages = job.ranks[rank as usize].handle(now, from, message);
+            job.send(rank, messages);
+            job.queue.retain(|(_, rank, _)| *rank == 0);
         }
         assert_eq!(job.errors()[0], None);
         job.ranks[0].cut_off(vec![1, 2, 3, 4, 5]);
@@ -360,11 +365,11 @@ mod tests {
     fn a_rank_that_does_not_answer_and_is_not_lost_is_announced_after_a_while() {
         let (mut job, now) = (SimulatedJob::new(), Instant::now());
         job.report(1, ReportedFailure::Unreachable { from: 1, to: 5 });
-        let (rank, message) = job.queue.remove(0);
-        job.ranks[rank as usize].handle(now, message);
+        let (from, rank, message) = job.queue.remove(0);
+        job.ranks[rank as usize].handle(now, from, message);
         assert_eq!(job.ranks[0].tick(now), []);
         let messages = job.ranks[0].tick(now + CONFIRMATION_TIMEOUT);
-        job.send(messages);
+        job.send(0, messages);
         job.deliver_all(now);
         assert_eq!(job.errors(), vec![Some(Error::Unreachable { from: 1, to: 5 }); 4]);
     }
@@ -376,15 +381,15 @@ mod tests {
         job.queue.clear(); // The old coordinator has lost it.
         let messages = job.ranks[1].coordinator_changed();
         assert_eq!(messages.len(), 1);
-        job.send(messages);
+        job.send(1, messages);
         // The new one is lost as well, after it has told rank 1 alone.
-        let (rank, message) = job.queue.remove(0);
-        let messages = job.ranks[rank as usize].handle(now, message);
+        let (from, rank, message) = job.queue.remove(0);
+        let messages = job.ranks[rank as usize].handle(now, from, message);
         let told = messages.into_iter().find(|(target, _)| *target == OobTarget::Rank(1)).expect("it is told");
-        job.ranks[1].handle(now, told.1);
+        job.ranks[1].handle(now, 0, told.1);
         assert_eq!(job.errors().iter().flatten().count(), 1);
         let messages = job.ranks[1].coordinator_changed();
-        job.send(messages);
+        job.send(1, messages);
         job.deliver_all(now);
         job.ranks.iter_mut().for_each(|rank| rank.ranks_lost(vec![5]));
         assert_eq!(job.errors(), vec![Some(Error::Internal { what: "broken".to_owned() }); 4]);

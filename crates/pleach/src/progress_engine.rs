@@ -282,7 +282,7 @@ impl ProgressEngine {
             }
             RankMessage::Failure(message) => {
                 let is_news = matches!(message, FailureMessage::Announce(_));
-                let answers = self.failures.handle(Instant::now(), message);
+                let answers = self.failures.handle(Instant::now(), from, message);
                 if is_news {
                     self.count_failure();
                 }

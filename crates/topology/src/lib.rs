@@ -16,6 +16,7 @@ mod divisor;
 mod dragonfly;
 mod fabric;
 mod grid;
+mod host_list;
 mod imported;
 mod parts;
 mod tree;
@@ -26,6 +27,7 @@ pub use alternate_paths::DisjointPath;
 pub use bounds::{MAX_LEVELS, MAX_NODES, MAX_PORTS, ShapeError};
 pub use dragonfly::DragonflyShape;
 pub use fabric::{Fabric, FabricKind};
+pub use host_list::{MAX_LISTED_HOSTS, expand_host_list};
 pub use imported::{ImportError, ImportProblem, MAX_IMPORTED_BYTES, MAX_IMPORTED_NODES, MAX_IMPORTED_SWITCHES};
 pub use parts::{Cable, FabricPort, NextHop, NodeId, NodePort};
 pub use tree::{

@@ -9,6 +9,7 @@ mod files;
 mod functions;
 mod glossary;
 mod layering;
+mod links;
 mod modules;
 mod names;
 mod purity;
@@ -60,6 +61,7 @@ const CHECKS: &[Check] = &[
     citations::check,
     citations::every_rule_is_cited,
     glossary::check,
+    links::check,
     names::no_two_types_share_a_name,
     circles::no_files_import_in_a_circle,
     functions::no_function_is_long,
@@ -110,6 +112,11 @@ mod tests {
     #[test]
     fn every_crate_of_ours_says_what_it_is() {
         assert_clean(modules::every_crate_says_what_it_is);
+    }
+
+    #[test]
+    fn every_link_of_ours_leads_somewhere() {
+        assert_clean(links::check);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lab::local_fabric::child_process::launch_rank_command;
-use lab::local_fabric::own_executable;
+use lab::local_fabric::signals::SignalQueue;
+use lab::local_fabric::{own_executable, without_settings};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -30,6 +31,8 @@ pub(super) const RESERVE: &str = "reserve";
 const MAX_JOB_BYTES: u64 = 4 << 20;
 /// The launcher gives a sign of life every five seconds.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A launcher that is stopped gives none, and tells only ranks so.
+const SERVICE_SILENCE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What a host must know of the job.
 #[derive(Serialize, Deserialize)]
@@ -44,6 +47,8 @@ pub(super) struct HostJob {
     /// Prefix every line with its rank.
     pub(super) prefix: bool,
     pub(super) grace_seconds: f64,
+    /// The name of a service of the job, such as a node: one process, without a rank.
+    pub(super) service: Option<String>,
 }
 
 /// The ranks of a job on this host; started by `pleach launch`.
@@ -56,25 +61,42 @@ pub(crate) fn run(_: &LaunchHostArgs) -> Result<ExitCode> {
     let job = read_job(&mut input)?;
     std::env::set_current_dir(&job.folder)
         .with_context(|| format!("this host has no folder {}", job.folder.display()))?;
-    let own = own_executable()?;
-    let grace = Duration::from_secs_f64(job.grace_seconds);
-    let mut supervisor = Supervisor::new("pleach launch", signals, grace).staying_awake();
-    for rank in job.first_rank..job.first_rank + job.ranks {
-        let mut command = launch_rank_command(&own, None);
-        command.args(&job.program).stdin(Stdio::null());
-        for name in SECRET_VARIABLES {
-            command.env_remove(name);
-        }
-        command.envs(job.variables.iter().map(|(name, value)| (name, value)));
-        command.env("PLEACH_RANK", rank.to_string());
-        if job.prefix {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        }
-        let started = supervisor.start(format!("rank {rank}"), &rank.to_string(), &mut command);
-        started.with_context(|| format!("cannot start rank {rank}"))?;
-    }
-    std::thread::spawn(move || forward_signals(input));
+    let supervisor = job.start(signals)?.staying_awake();
+    let silence = if job.service.is_some() { SERVICE_SILENCE_TIMEOUT } else { SILENCE_TIMEOUT };
+    std::thread::spawn(move || forward_signals(input, silence));
     Ok(ExitCode::from(supervisor.run(|| {})?))
+}
+
+impl HostJob {
+    /// Starts the ranks of this host.
+    pub(super) fn start(&self, signals: SignalQueue) -> Result<Supervisor> {
+        let own = own_executable()?;
+        let mut supervisor = Supervisor::new("pleach launch", signals, Duration::from_secs_f64(self.grace_seconds));
+        for rank in self.first_rank..self.first_rank + self.ranks {
+            let mut command = launch_rank_command(&own, None);
+            command.args(&self.program).stdin(Stdio::null());
+            for name in SECRET_VARIABLES {
+                command.env_remove(name);
+            }
+            let name = match &self.service {
+                Some(name) => {
+                    without_settings(&mut command);
+                    name.clone()
+                }
+                None => format!("rank {rank}"),
+            };
+            command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+            if self.service.is_none() {
+                command.env("PLEACH_RANK", rank.to_string());
+            }
+            if self.prefix {
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            }
+            let started = supervisor.start(name.clone(), &rank.to_string(), &mut command);
+            started.with_context(|| format!("cannot start {name}"))?;
+        }
+        Ok(supervisor)
+    }
 }
 
 /// Answers requests for ports until the job arrives.
@@ -103,9 +125,9 @@ fn free_port() -> std::io::Result<u16> {
 }
 
 /// Sends the signals that the launcher asks for to this process, whose supervisor forwards them; at the end, one that ends it.
-fn forward_signals(mut input: BufReader<Stdin>) {
+fn forward_signals(mut input: BufReader<Stdin>, silence: Duration) {
     let mut is_suspended = false;
-    while is_suspended || has_line_within(&input, SILENCE_TIMEOUT) {
+    while is_suspended || has_line_within(&input, silence) {
         let mut line = String::new();
         if !input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
             break;

@@ -1,5 +1,6 @@
 //! The hosts of a job, as `--hosts` and `--hostfile` name them, and the ranks of each.
 
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
@@ -34,6 +35,30 @@ pub(super) struct HostRanks {
     pub(super) ranks: Range<u32>,
 }
 
+impl HostSlots {
+    /// A host that takes so many ranks.
+    ///
+    /// # Errors
+    /// If the name is not one of a host, or the number is out of bounds.
+    pub(super) fn new(name: &str, slots: u32) -> Result<Self, String> {
+        // What begins with a dash would be an option of ssh.
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:@%".contains(&byte);
+        if name.is_empty() || name.starts_with('-') || !name.bytes().all(is_allowed) {
+            return Err(format!("{name:?} is not a host; write names such as a,b:8,user@c"));
+        }
+        if !(1..=MAX_SLOTS).contains(&slots) {
+            return Err(format!("{name}: the number of ranks is from 1 to {MAX_SLOTS}"));
+        }
+        Ok(Self { name: name.to_owned(), slots })
+    }
+}
+
+impl fmt::Display for HostSlots {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.name, self.slots)
+    }
+}
+
 impl FromStr for LaunchHosts {
     type Err = String;
 
@@ -58,15 +83,9 @@ impl FromStr for HostSlots {
         };
         let name = name.trim_start_matches('[').trim_end_matches(']');
         let slots = slots.map_or(Ok(1), |slots| {
-            let parsed = slots.parse().ok().filter(|slots| (1..=MAX_SLOTS).contains(slots));
-            parsed.ok_or_else(|| format!("{text:?}: the number of ranks is from 1 to {MAX_SLOTS}"))
+            slots.parse().map_err(|_| format!("{text:?}: the number of ranks is from 1 to {MAX_SLOTS}"))
         })?;
-        // What begins with a dash would be an option of ssh.
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:@%".contains(&byte);
-        if name.is_empty() || name.starts_with('-') || !name.bytes().all(is_allowed) {
-            return Err(format!("{text:?} is not a host; write names such as a,b:8,user@c"));
-        }
-        Ok(Self { name: name.to_owned(), slots })
+        Self::new(name, slots)
     }
 }
 
@@ -99,7 +118,8 @@ pub(super) fn assign_ranks(hosts: &[HostSlots], ranks: Option<u32>) -> Result<Ve
     let wanted = ranks.unwrap_or(slots);
     ensure!(
         wanted <= slots,
-        "{wanted} ranks do not fit: the hosts take {slots}; write how many a host takes, such as {}:8",
+        "{wanted} ranks do not fit: the hosts take {slots}; write how many a host takes, such as --hosts {}:8, or ask the batch system \
+         for more tasks",
         hosts.first().map_or("host", |host| &host.name)
     );
     ensure!(wanted <= MAX_SLOTS, "a job has at most {MAX_SLOTS} ranks");

@@ -3,21 +3,26 @@
 //! The agents' processes are supervised as ranks are elsewhere: if one fails, the others are ended. The job's token travels by stdin,
 //! where other users do not see it.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use control::CREDENTIAL_VARIABLE;
 use lab::local_fabric::child_process::launch_rank_command;
 use lab::local_fabric::signals::{SignalQueue, TERMINATION};
-use lab::local_fabric::{own_executable, random_hex};
+use lab::local_fabric::{fault_file, own_executable, random_hex};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::LaunchArgs;
+use super::allocation::SLURM_STEP_LIMITS;
 use super::host_agent::{HostJob, PORT_LINE, RESERVE};
 use super::host_list::HostRanks;
+use super::remote_fabric::{NodeLogs, RemoteFabric, RemoteFabricSpec};
 use super::supervisor::{Supervisor, take_over_signals};
+use super::{LaunchArgs, program_words};
 use crate::configuration::{self, SECRET_VARIABLES};
 
 /// How long the first host may take to answer.
@@ -30,20 +35,32 @@ const OF_A_HOST: [&str; 2] = ["PLEACH_HOST", "PLEACH_ADDRESSES"];
 /// Runs the job; `variables` are those of the command line.
 pub(super) fn run(
     arguments: &LaunchArgs,
+    agent: &str,
     hosts: &[HostRanks],
-    variables: Vec<(&'static str, String)>,
+    mut variables: Vec<(&'static str, String)>,
     prefix: bool,
 ) -> Result<ExitCode> {
     ensure!(
-        arguments.nodes.is_none() && arguments.ranks_per_host.is_none(),
-        "--nodes and --ranks-per-host are for jobs on this machine; with hosts, use --manager, and write how many ranks a host takes: \
-         host:8"
+        arguments.ranks_per_host.is_none(),
+        "--ranks-per-host is for jobs on this machine; write how many ranks a host takes, as in --hosts a:8,b:8"
     );
     configuration::raise_descriptor_limit(); // Three pipes for each host.
     let mut signals = take_over_signals().context("cannot block signals")?;
+    let starter = HostStarter { agent, remote_pleach: arguments.remote_pleach.as_deref(), own: own_executable()? };
+    let faults = variables.iter().find(|(name, _)| *name == fault_file::VARIABLE).map(|(_, plan)| plan.clone());
+    let fabric = arguments.nodes.map(|nodes| {
+        let logs = if arguments.node_logs { NodeLogs::All } else { NodeLogs::Warnings };
+        let plan = RemoteFabricSpec { nodes, faults: faults.as_deref(), logs };
+        RemoteFabric::start(&starter, hosts, &plan, &mut signals).context("cannot start aggregation nodes")
+    });
+    let mut fabric = fabric.transpose()?;
+    if let Some(fabric) = &fabric {
+        variables.retain(|(name, _)| *name != CREDENTIAL_VARIABLE);
+        variables.extend(fabric.variables()?);
+    }
     let mut agents = Vec::new();
     for host in hosts {
-        agents.push(start_agent(arguments, &host.name)?);
+        agents.push(starter.start(&host.name, Stdio::piped(), Stdio::piped())?);
     }
     let port = reserve_port(&mut agents[0], &hosts[0].name, &mut signals)?;
     let rendezvous = format!("{}:{port}", address_of(&hosts[0].name));
@@ -57,34 +74,68 @@ pub(super) fn run(
             ranks: host.ranks.len() as u32,
             folder: std::env::current_dir().context("this folder does not exist any more")?,
             variables: common.clone(),
-            program: texts(arguments)?,
+            program: program_words(arguments)?,
             prefix,
             grace_seconds: arguments.grace,
+            service: None,
         };
         // If it has ended already, the supervisor reports how.
         let _ = writeln!(control, "{}", serde_json::to_string(&job)?);
         supervisor.adopt(format!("host {}", host.name), agent, control);
     }
-    Ok(ExitCode::from(supervisor.run(|| {})?))
+    let status = supervisor.run(|| {
+        for ended in fabric.iter_mut().flat_map(RemoteFabric::watch) {
+            eprintln!("pleach launch: {ended}; the job continues without it");
+        }
+    })?;
+    // Drops the nodes and the manager.
+    Ok(ExitCode::from(status))
 }
 
-/// Starts `pleach launch-host` on a host.
-fn start_agent(arguments: &LaunchArgs, host: &str) -> Result<Child> {
-    let mut words = arguments.agent.split_whitespace();
-    let agent = words.next().context("--agent is empty; the default is ssh")?;
-    let own = own_executable()?;
-    let remote = arguments.remote_pleach.as_deref().unwrap_or(&own);
-    let remote = remote.to_str().context("the path of pleach is not text; use --remote-pleach")?;
-    // It ends with this process, and then the ranks end.
-    let mut command = launch_rank_command(&own, None);
-    // The agent passes the rest to a shell.
-    command.arg(agent).args(words).arg(host).arg(format!("'{}' launch-host", remote.replace('\'', r"'\''")));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().with_context(|| format!("cannot start {agent}"))
+/// Starts `pleach launch-host` on hosts.
+pub(super) struct HostStarter<'a> {
+    /// Runs a command on a host: AGENT HOST COMMAND.
+    agent: &'a str,
+    remote_pleach: Option<&'a Path>,
+    own: PathBuf,
 }
 
-/// Asks the first host for a port for the rendezvous.
-fn reserve_port(agent: &mut Child, host: &str, signals: &mut SignalQueue) -> Result<u16> {
+impl HostStarter<'_> {
+    /// Where pleach is on the hosts.
+    pub(super) fn remote_pleach(&self) -> Result<String> {
+        let remote = self.remote_pleach.unwrap_or(&self.own);
+        let text = remote.to_str().context("the path of pleach is not text; use --remote-pleach")?;
+        Ok(text.to_owned())
+    }
+
+    /// Starts it on a host.
+    pub(super) fn start(&self, host: &str, stdout: Stdio, stderr: Stdio) -> Result<Child> {
+        let mut words = self.agent.split_whitespace();
+        let agent = words.next().context("--agent is empty; the default is ssh")?;
+        let remote = self.remote_pleach()?;
+        // It ends with this process, and then the ranks end.
+        let mut command = launch_rank_command(&self.own, None);
+        command.arg(agent).args(words).arg(host);
+        // Some agents pass the rest to a shell, as ssh does; others, as srun, do not, and a quote would be part of the name.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte);
+        if remote.bytes().all(is_plain) {
+            command.arg(remote).arg("launch-host");
+        } else {
+            command.arg(format!("'{}' launch-host", remote.replace('\'', r"'\''")));
+        }
+        // Settings travel in the job: some agents, as srun, would pass on the whole environment, and with it secrets.
+        let all = std::env::vars_os().map(|(name, _)| name);
+        let is_ours = |name: &OsString| name.to_string_lossy().starts_with("PLEACH_");
+        for name in all.filter(is_ours).chain(SLURM_STEP_LIMITS.map(OsString::from)) {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
+        command.spawn().with_context(|| format!("cannot start {agent}"))
+    }
+}
+
+/// Asks a host for a free port.
+pub(super) fn reserve_port(agent: &mut Child, host: &str, signals: &mut SignalQueue) -> Result<u16> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let asked = agent.stdin.as_mut().map(|stdin| writeln!(stdin, "{RESERVE}"));
     let stdout = asked.and(agent.stdout.as_mut()).context("the agent has pipes")?;
@@ -98,9 +149,9 @@ fn reserve_port(agent: &mut Child, host: &str, signals: &mut SignalQueue) -> Res
             let mut said = String::new();
             let _ = agent.stderr.take().map(|stderr| stderr.take(MAX_REASON_BYTES).read_to_string(&mut said));
             let status = agent.wait()?;
-            bail!("cannot start ranks on host {host}: {} ({status})", said.trim())
+            bail!("cannot start pleach on host {host}: {} ({status})", said.trim())
         }
-        Err(error) => Err(error).with_context(|| format!("cannot start ranks on host {host}")),
+        Err(error) => Err(error).with_context(|| format!("cannot start pleach on host {host}")),
     }
 }
 
@@ -141,7 +192,7 @@ fn read_port(stdout: &mut ChildStdout, deadline: Instant, signals: &mut SignalQu
 }
 
 /// A host as others reach it: without the user, and in brackets if it is an IPv6 address.
-fn address_of(host: &str) -> String {
+pub(super) fn address_of(host: &str) -> String {
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
@@ -180,10 +231,4 @@ fn common_variables(
     ];
     common.extend(of_the_job.map(|(name, value)| (name.to_owned(), value)));
     Ok(common)
-}
-
-fn texts(arguments: &LaunchArgs) -> Result<Vec<String>> {
-    let text = |word: &std::ffi::OsString| word.clone().into_string();
-    let texts: Result<Vec<String>, _> = arguments.program.iter().map(text).collect();
-    texts.map_err(|word| anyhow::anyhow!("the argument {} is not text", word.display()))
 }

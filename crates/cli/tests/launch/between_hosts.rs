@@ -112,3 +112,29 @@ fn a_host_that_vanishes_is_noticed_by_both_sides() {
     assert_eq!(one.failure_detector.turn(), Some(RankEvent::CutOff { ranks: vec![0] }));
     assert!(began.elapsed() > Duration::from_millis(500), "the cut itself is not seen by a socket");
 }
+
+/// As in an indexed Job of Kubernetes: each pod runs `pleach launch`, and the ranks of all are one job.
+#[test]
+fn ranks_of_several_pods_are_one_job() {
+    let network = match namespaces::NamespaceNetwork::new(2) {
+        Ok(network) => network,
+        Err(error) => return namespaces::skip_test(error),
+    };
+    let rendezvous = format!("{}:7411", network.host(0).address());
+    let pods: Vec<Child> = (0..2)
+        .map(|pod| {
+            let mut command = as_ranks("over_ssh::as_a_rank", &["-n", "2"]);
+            command.env("JOB_COMPLETION_INDEX", pod.to_string()).env("PLEACH_PODS", "2");
+            command.env("PLEACH_RENDEZVOUS", &rendezvous).env("PLEACH_TOKEN", "correct horse");
+            network.host(pod).start(&mut command).expect("pleach starts")
+        })
+        .collect();
+    let ended = pods.into_iter().map(|child| child.wait_with_output().expect("it ends"));
+    for (pod, ended) in ended.collect::<Vec<_>>().into_iter().enumerate() {
+        let said = text(&ended.stdout);
+        assert!(ended.status.success(), "{said}{}", text(&ended.stderr));
+        for rank in [2 * pod, 2 * pod + 1] {
+            assert!(said.contains(&format!("[{rank}] summed 6 hosts 2")), "rank {rank}: {said}");
+        }
+    }
+}

@@ -1,17 +1,20 @@
 //! `pleach launch` as a user runs it: real processes, real signals.
 
 mod between_hosts;
+mod host_processes;
 mod multicast;
 mod nodes;
 mod over_ssh;
 mod processes;
+mod within_slurm;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use processes::{SOON, assert_gone, end_of, signal, text};
+use host_processes::{assert_none_on_hosts, on_hosts};
+use processes::{SOON, assert_gone, end_of, signal, text, without_settings};
 
 fn launch(arguments: &[&str]) -> Command {
     let mut command = processes::pleach();

@@ -81,6 +81,16 @@ impl SshHosts {
         command
     }
 
+    /// The output of so many ranks on each host that sum; all must succeed.
+    fn sums(&self, ranks: usize, options: &[&str]) -> String {
+        let own = std::env::current_exe().expect("this test").display().to_string();
+        let program = ["--prefix", "--", &own, "--exact", "over_ssh::as_a_rank", "--ignored", "--nocapture"];
+        let ended = self.output(self.launch(ranks, options).args(program));
+        let said = text(&ended.stdout);
+        assert!(ended.status.success(), "{said}{}", text(&ended.stderr));
+        said
+    }
+
     fn start(&self, command: &mut Command) -> Child {
         self.network.host(0).start(command).expect("pleach starts")
     }
@@ -112,14 +122,36 @@ impl Drop for SshHosts {
 #[test]
 fn ranks_of_two_hosts_meet_over_ssh() {
     let Some(hosts) = SshHosts::new("meet", 2) else { return };
-    let own = std::env::current_exe().expect("this test").display().to_string();
-    let program = ["--prefix", "--", &own, "--exact", "over_ssh::as_a_rank", "--ignored", "--nocapture"];
-    let ended = hosts.output(&mut hosts.launch(2, &program));
-    let said = text(&ended.stdout);
-    assert!(ended.status.success(), "{said}{}", text(&ended.stderr));
+    let said = hosts.sums(2, &[]);
     for rank in 0..4 {
         assert!(said.contains(&format!("[{rank}] summed 6 hosts 2")), "rank {rank}: {said}");
     }
+}
+
+#[test]
+fn nodes_run_on_the_hosts_and_end_with_the_job_over_ssh() {
+    let Some(hosts) = SshHosts::new("nodes", 2) else { return };
+    let said = hosts.sums(2, &["--nodes", "3", "--require-nodes"]);
+    assert_eq!(said.matches("summed 6 hosts 2").count(), 4, "{said}");
+    let ended = hosts.output(&mut hosts.launch(1, &["--nodes", "1", "--", "sh", "-c", "echo $PLEACH_MANAGER"]));
+    let said = text(&ended.stdout);
+    let manager: SocketAddr = said.lines().next().and_then(|line| line.parse().ok()).expect("an address");
+    assert!(hosts.network.host(1).inside(|| TcpStream::connect(manager)).expect("a host").is_err());
+    assert_none_on_hosts(&hosts.network, "--manager");
+}
+
+#[test]
+fn nodes_end_with_a_launcher_that_is_killed_over_ssh() {
+    let Some(hosts) = SshHosts::new("killed-nodes", 2) else { return };
+    let mut command = hosts.launch(1, &["--nodes", "2", "--", "sh", "-c", "echo $$; exec sleep 60"]);
+    let mut child = hosts.start(&mut command);
+    let reader = BufReader::new(child.stdout.take().expect("piped"));
+    let ranks: Vec<u32> = reader.lines().take(2).map(|line| line.expect("text").parse().expect("a number")).collect();
+    assert!(!on_hosts(&hosts.network, "--manager").is_empty(), "there are nodes");
+    child.kill().expect("our own child");
+    child.wait().expect("our own child");
+    assert_gone(&ranks);
+    assert_none_on_hosts(&hosts.network, "--manager");
 }
 
 #[test]
@@ -197,19 +229,15 @@ fn a_host_that_cannot_be_reached_is_named_over_ssh() {
     let ended = hosts.output(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(2), "{said}");
-    assert!(said.contains("cannot start ranks on host 10.77.9.9"), "{said}");
+    assert!(said.contains("cannot start pleach on host 10.77.9.9"), "{said}");
 }
 
 #[test]
 #[ignore = "long: 256 processes"]
 fn many_ranks_start_over_ssh() {
     let Some(hosts) = SshHosts::new("many", 4) else { return };
-    let own = std::env::current_exe().expect("this test").display().to_string();
-    let program = ["--prefix", "--", &own, "--exact", "over_ssh::as_a_rank", "--ignored", "--nocapture"];
     let began = Instant::now();
-    let ended = hosts.output(&mut hosts.launch(64, &program));
-    let said = text(&ended.stdout);
-    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let said = hosts.sums(64, &[]);
     assert_eq!(said.matches("summed 32640 hosts 4").count(), 256, "{said}");
     println!("256 ranks on 4 hosts: {:.1} s", began.elapsed().as_secs_f64());
 }

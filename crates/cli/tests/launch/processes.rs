@@ -6,13 +6,20 @@ use std::time::{Duration, Instant};
 
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// The program, without `PLEACH_` variables.
+/// The program, without our variables and those of a batch system.
 pub(crate) fn pleach() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PLEACH_")) {
+    without_settings(&mut command);
+    command
+}
+
+/// Removes our variables and those of a batch system around the tests.
+pub(crate) fn without_settings(command: &mut Command) {
+    let prefixes = ["PLEACH_", "SLURM_", "PBS_", "JOB_COMPLETION_INDEX"];
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| prefixes.iter().any(|prefix| name.to_string_lossy().starts_with(prefix))) {
         command.env_remove(name);
     }
-    command
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

@@ -257,7 +257,7 @@ fn first_line(manager: &mut ChildProcess, lines: &Receiver<OutputLine>) -> Resul
 }
 
 /// Removes the user's settings for managers, nodes and jobs from the environment, except for logging.
-pub(crate) fn without_settings(command: &mut Command) {
+pub fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("PLEACH_") && !text.starts_with("PLEACH_LOG") {

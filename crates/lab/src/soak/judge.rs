@@ -55,10 +55,14 @@ impl<'a> SoakJudge<'a> {
         }
     }
 
-    /// Takes note of how the run ended.
-    pub(super) fn record_end(&mut self, end: SharedFabricEnd) {
-        if let SharedFabricEnd::Hung { group, operation } = end {
-            self.ledger.record_hang(OperationPlace { group, operation });
+    /// Takes note of how the run ended, after so many packet hops.
+    pub(super) fn record_end(&mut self, end: SharedFabricEnd, hops: u64) {
+        match end {
+            SharedFabricEnd::Finished => {}
+            SharedFabricEnd::Hung { group, operation } => {
+                self.ledger.record_hang(OperationPlace { group, operation });
+            }
+            SharedFabricEnd::PacketStorm => self.ledger.record_storm(hops),
         }
     }
 

@@ -29,6 +29,12 @@ pub struct SoakReport {
     pub results_failed: u64,
     /// Packets that faults damaged, lost or duplicated.
     pub faulty_packets: u64,
+    /// How many times a packet crossed a link.
+    pub hops: u64,
+    /// The most of them in one seed.
+    pub most_hops: u64,
+    /// The seed that has the most.
+    pub busiest_seed: u64,
     /// Trees that failed, whose operations the hosts finished.
     pub failed_trees: u64,
     /// Operations that wanted a tree while none could be placed around what was down; the hosts did them.
@@ -79,6 +85,8 @@ impl SoakReport {
         self.results_checked += outcome.verdict.checked;
         self.results_failed += outcome.verdict.failed;
         self.faulty_packets += outcome.faulty_packets;
+        self.hops += outcome.hops;
+        (self.most_hops, self.busiest_seed) = (self.most_hops, self.busiest_seed).max((outcome.hops, seed));
         self.failed_trees += u64::from(outcome.failed_trees);
         self.operations_without_tree += u64::from(outcome.operations_without_tree);
         self.trace = self.trace.wrapping_add(units::mix64(seed ^ units::mix64(outcome.trace)));
@@ -96,6 +104,7 @@ impl SoakReport {
             "{} seeds in {:.1} s on {} threads: {} seeds a minute\n\
              {} operations, {} results checked bit by bit, {} failed with the same error everywhere\n\
              {} faulty packets, {} failed trees whose operations the hosts finished, {} operations that found no tree\n\
+             {} packet hops, at most {} in one seed ({})\n\
              trace {:016x}\n",
             group_digits(self.seeds),
             self.seconds,
@@ -107,6 +116,9 @@ impl SoakReport {
             group_digits(self.faulty_packets),
             group_digits(self.failed_trees),
             group_digits(self.operations_without_tree),
+            group_digits(self.hops),
+            group_digits(self.most_hops),
+            self.busiest_seed,
             self.trace,
         );
         if self.failed_seeds == 0 {

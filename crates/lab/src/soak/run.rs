@@ -14,6 +14,9 @@ use super::setup::PreparedCase;
 /// How long the machines have to acknowledge what is left after the last operation.
 const SETTLE_TIME: SimSpan = SimSpan::from_micros(500_000);
 
+/// The most packet hops of a case: ten times what the busiest of 12,000 seeds from 3,000,000 on needs.
+const MAX_HOPS: u64 = 10_000_000;
+
 /// The outcome of a case.
 #[derive(Clone, Debug)]
 pub struct SoakOutcome {
@@ -25,6 +28,8 @@ pub struct SoakOutcome {
     pub trace: u64,
     /// Packets that faults damaged, lost or duplicated.
     pub faulty_packets: u64,
+    /// How many times a packet crossed a link.
+    pub hops: u64,
     /// Trees that failed.
     pub failed_trees: u32,
     /// Operations that wanted a tree while none could be placed around what was down.
@@ -65,6 +70,7 @@ impl SoakOutcome {
             },
             WorkloadViolation::CausesDiffer { .. } => "causes differ",
             WorkloadViolation::Hung { .. } | WorkloadViolation::NeverStarted { .. } => "hang",
+            WorkloadViolation::PacketStorm { .. } => "packet storm",
             WorkloadViolation::Leak { .. } => "leak",
         })
     }
@@ -84,6 +90,7 @@ impl SoakCase {
                 panic: Some(text),
                 trace: 0,
                 faulty_packets: 0,
+                hops: 0,
                 failed_trees: 0,
                 operations_without_tree: 0,
             })
@@ -92,14 +99,19 @@ impl SoakCase {
 
     fn run_prepared(&self, prepared: &PreparedCase, canary: Option<Canary>) -> Result<SoakOutcome> {
         let mut run = prepared.set_up()?;
+        run.limit_hops(MAX_HOPS);
         if let Some(canary) = canary {
             canary.apply(&mut run);
         }
         let mut judge = SoakJudge::new(self, &prepared.groups);
         let end = run.run(&mut judge);
-        judge.record_end(end);
+        judge.record_end(end, run.counters().hops);
         if end == SharedFabricEnd::Finished {
-            judge.record_residue(&run.settle(SETTLE_TIME));
+            let residue = run.settle(SETTLE_TIME);
+            match run.counters().hops {
+                hops if hops > MAX_HOPS => judge.record_end(SharedFabricEnd::PacketStorm, hops),
+                _ => judge.record_residue(&residue),
+            }
         }
         let counters = run.counters();
         let faulty_packets = counters.physical
@@ -115,6 +127,7 @@ impl SoakCase {
             panic: None,
             trace: run.trace(),
             faulty_packets,
+            hops: counters.hops,
             failed_trees: run.failed_trees(),
             operations_without_tree: run.operations_without_tree(),
         })

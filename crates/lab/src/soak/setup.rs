@@ -109,15 +109,26 @@ fn link(link: &SoakLink) -> Result<LinkParameters> {
     })
 }
 
+/// Longer than it takes a link to send what all groups of a job may have under way. Otherwise packets that only wait in line are
+/// retransmitted, the line grows, and peers that live count as lost.
+fn tree_timeout(case: &SoakCase, job: u32) -> Result<Span> {
+    let of_the_job = case.groups.iter().filter(|group| group.job == job);
+    let packets =
+        of_the_job.map(|group| group.window.saturating_mul(group.copies.into())).fold(0, u32::saturating_add);
+    let line = link(&case.link)?.byte_time.serialise(packets.saturating_mul(MTU));
+    Ok(ConnectionPolicy::default().timeout.max(Span::from_nanos(line.as_picos().div_ceil(1_000))))
+}
+
 fn fabric_group(case: &SoakCase, group: &SoakGroup) -> Result<FabricGroup> {
     let operations = group.operations.iter().enumerate().map(|(number, operation)| {
         group_operation(case, group, operation).with_context(|| format!("operation {number}"))
     });
     let policy = ConnectionPolicy {
         retry_limit: case.retry_limit,
-        // Where packets are duplicated on every link, a thousand NAKs for one frame may be on their way at once.
+        // Faults that damage every packet for a millisecond cause more than a thousand NAKs for one frame.
         refusal_limit: u16::MAX,
         acknowledge_every: case.acknowledge_every,
+        timeout: tree_timeout(case, group.job)?,
         ..ConnectionPolicy::default()
     };
     let mut tree = CollectiveParameters::new(ContributionContents::SizeOnly { bytes: 0 });

@@ -211,6 +211,7 @@ impl<M: Clone> Connection<M> {
         follow: FollowDecision,
         out: &mut impl FnMut(OutgoingFrame<M>),
     ) {
+        self.receiver.note_intact();
         if let Some(paths) = &mut self.paths
             && paths.note_arrival(now, arrival.path, arrival.migration, follow)
         {

@@ -9,6 +9,8 @@ use super::policy::{ConnectionPolicy, LossRecovery};
 
 /// Out-of-order arrivals between two reports of a gap.
 const REPORT_INTERVAL: u8 = 16;
+/// So many reports of damage in a row are sent while nothing arrives intact; then ever fewer (P-107).
+const DAMAGE_REPORTS: u16 = 8;
 const WORDS: usize = (MAX_REORDER_PACKETS / u64::BITS) as usize;
 
 /// Where a frame stands relative to the expected one.
@@ -38,6 +40,8 @@ pub(super) struct Receiver {
     nak_sent: bool,
     /// Arrivals since then.
     since_report: u8,
+    /// Damaged frames since the last intact one.
+    damage_streak: u16,
     /// Bit `i`: number `expected + i` is buffered, though an earlier one is missing. Usually none.
     held: Option<Box<[u64; WORDS]>>,
 }
@@ -51,6 +55,7 @@ impl Receiver {
             damaged_here: false,
             nak_sent: false,
             since_report: 0,
+            damage_streak: 0,
             held: None,
         }
     }
@@ -174,9 +179,18 @@ impl Receiver {
         if !std::mem::take(&mut self.damaged_here) {
             return DamageOutcome::Harmless;
         }
+        self.damage_streak = self.damage_streak.saturating_add(1);
+        if self.damage_streak > DAMAGE_REPORTS && !self.damage_streak.is_power_of_two() {
+            return DamageOutcome::Harmless;
+        }
         self.nak_sent = false;
         self.send_nak(out);
         DamageOutcome::Reported
+    }
+
+    /// A frame arrived intact.
+    pub(super) fn note_intact(&mut self) {
+        self.damage_streak = 0;
     }
 
     pub(super) fn expect_copies(&mut self, echoes: u8) {

@@ -40,6 +40,8 @@ pub struct SharedFabric {
     network: SimulatedNetwork,
     drivers: DriverSet,
     groups: Vec<GroupRun>,
+    /// The run stops after so many packet hops.
+    max_hops: u64,
 }
 
 /// How a run ended.
@@ -54,6 +56,8 @@ pub enum SharedFabricEnd {
         /// The position of the operation.
         operation: usize,
     },
+    /// More packet hops than allowed: packets multiply.
+    PacketStorm,
 }
 
 /// What is left when every operation of every group is over.
@@ -87,7 +91,12 @@ impl SharedFabric {
         let mut network = SimulatedNetwork::new(fabric, link);
         network.set_faults(plan, seed)?;
         let groups = (0..).zip(groups).map(|(index, group)| GroupRun::new(index, group, seed)).collect();
-        Ok(Self { network, drivers: DriverSet::default(), groups })
+        Ok(Self { network, drivers: DriverSet::default(), groups, max_hops: u64::MAX })
+    }
+
+    /// Stops the run after so many packet hops.
+    pub fn limit_hops(&mut self, max_hops: u64) {
+        self.max_hops = max_hops;
     }
 
     /// Breaks all machines on purpose, to test that the oracle detects it.
@@ -96,7 +105,7 @@ impl SharedFabric {
         self.drivers.defect.sabotage = Some(sabotage);
     }
 
-    /// Runs all operations of all groups; stops if one hangs.
+    /// Runs all operations of all groups; stops if one hangs, or if there are too many packets.
     pub fn run(&mut self, observer: &mut dyn SharedFabricObserver) -> SharedFabricEnd {
         loop {
             self.drivers.needs_attention = false;
@@ -109,8 +118,13 @@ impl SharedFabric {
             let waiting = self.groups.iter().map(GroupRun::wake_at).min().unwrap_or(SimTime::NEVER);
             self.network.set_driver(WAKE_UP);
             self.network.set_timer(waiting.max(self.network.now()), 0);
-            self.network
-                .run(&mut self.drivers, |drivers, network| drivers.needs_attention || network.now() >= waiting);
+            let max_hops = self.max_hops;
+            self.network.run(&mut self.drivers, |drivers, network| {
+                drivers.needs_attention || network.now() >= waiting || network.counters.hops > max_hops
+            });
+            if self.network.counters.hops > max_hops {
+                return SharedFabricEnd::PacketStorm;
+            }
             let now = self.network.now();
             if let Some(hung) = self.groups.iter().find(|group| group.is_hung(now)) {
                 return SharedFabricEnd::Hung { group: hung.index(), operation: hung.operation() };
@@ -143,8 +157,11 @@ impl SharedFabric {
         let groups = self.groups.len();
         let is_idle =
             |drivers: &DriverSet| (0..groups).all(|group| drivers.residue_of(group) == FabricResidue::default());
+        let max_hops = self.max_hops;
         let is_settled = |drivers: &DriverSet, network: &SimulatedNetwork| {
-            network.now() >= end || network.packets_in_flight() == 0 && is_idle(drivers)
+            network.now() >= end
+                || network.counters.hops > max_hops
+                || network.packets_in_flight() == 0 && is_idle(drivers)
         };
         while !is_settled(&self.drivers, &self.network) {
             self.drivers.needs_attention = false;

@@ -1,0 +1,35 @@
+//! Processes on hosts made of network namespaces, whoever started them.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use namespaces::NamespaceNetwork;
+
+use super::processes::{SOON, text};
+
+/// The arguments of all living processes on the hosts of a network whose command line has this word.
+pub(crate) fn on_hosts(network: &NamespaceNetwork, word: &str) -> Vec<Vec<String>> {
+    let inode = |path: &Path| std::fs::metadata(path).ok().map(|found| found.ino());
+    let hosts: Vec<Option<u64>> =
+        (0..network.count()).map(|host| inode(&network.host(host).namespace_path())).collect();
+    let names = std::fs::read_dir("/proc").expect("there is a /proc").flatten().map(|entry| entry.path());
+    names
+        .filter(|process| inode(&process.join("ns/net")).is_some_and(|found| hosts.contains(&Some(found))))
+        .map(|process| {
+            let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+            text(&line).split('\0').map(str::to_owned).collect::<Vec<_>>()
+        })
+        .filter(|arguments| arguments.iter().any(|argument| argument == word))
+        .collect()
+}
+
+/// Waits until no process on the hosts of a network has this word in its command line.
+#[track_caller]
+pub(crate) fn assert_none_on_hosts(network: &NamespaceNetwork, word: &str) {
+    let began = Instant::now();
+    while !on_hosts(network, word).is_empty() {
+        assert!(began.elapsed() < SOON, "left behind: {:?}", on_hosts(network, word));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -10,7 +10,7 @@ use super::policy::{ConnectionPolicy, LossRecovery};
 /// Out-of-order arrivals between two reports of a gap.
 const REPORT_INTERVAL: u8 = 16;
 /// So many reports of damage in a row are sent while nothing arrives intact; then ever fewer (P-107).
-const DAMAGE_REPORTS: u16 = 8;
+const DAMAGE_REPORTS: u16 = 64;
 const WORDS: usize = (MAX_REORDER_PACKETS / u64::BITS) as usize;
 
 /// Where a frame stands relative to the expected one.

@@ -65,8 +65,6 @@ pub(super) struct Sender<M> {
     /// The number of the last NAK, and how often it was repeated.
     last_nak: Option<Psn>,
     repeated_naks: u16,
-    /// A NAK that follows a retransmission sooner than this was sent before it (P-7).
-    shortest_nak_delay: Span,
     /// When a frame was last sent or acknowledged: timeouts count from here.
     idle_since: Time,
     /// Timeouts in a row on this path, and on all paths since the last response.
@@ -91,7 +89,6 @@ impl<M: Clone> Sender<M> {
             lost: 0,
             last_nak: None,
             repeated_naks: 0,
-            shortest_nak_delay: Span::ZERO,
             idle_since: Time::ZERO,
             timeouts: 0,
             total_timeouts: 0,
@@ -207,37 +204,18 @@ impl<M: Clone> Sender<M> {
             return;
         }
         self.release(policy, now, count);
+        self.note_response(); // A NAK is a response.
         // P-7: the first NAK for a number retransmits all frames from it on; repeated ones only that frame. Otherwise every damaged
         // retransmission would cause a full window of further packets, without end.
-        let is_repeated = self.last_nak.replace(expected) == Some(expected);
-        if is_repeated && self.precedes_retransmission(now) {
-            return; // It does not count as a response either: if all NAKs are ignored, timeouts must go on.
-        }
-        self.note_response(); // A NAK is a response.
-        if is_repeated {
+        if self.last_nak.replace(expected) == Some(expected) {
             self.repeated_naks = self.repeated_naks.saturating_add(1);
             self.mark_lost(1);
         } else {
             self.repeated_naks = 0;
-            self.measure_nak_delay(now);
             self.mark_lost(usize::MAX);
         }
         self.congestion.note_loss(now, &self.rtt);
         self.pump(policy, now, out);
-    }
-
-    /// Measures how soon a NAK can follow a frame. Either the first frame caused this one, by its damage, or the second, by the gap
-    /// before it; half of the time since then, in case this NAK waited somewhere.
-    fn measure_nak_delay(&mut self, now: Time) {
-        let cause = self.unacknowledged.get(1).or(self.unacknowledged.front());
-        let cause = cause.filter(|cause| cause.state == TransmitState::InFlight && now >= cause.sent_at);
-        self.shortest_nak_delay = cause.map_or(Span::ZERO, |cause| now.since(cause.sent_at).divided_by(2));
-    }
-
-    /// Whether a NAK for the first frame was sent before that frame was retransmitted: a copy, where the network duplicates packets.
-    fn precedes_retransmission(&self, now: Time) -> bool {
-        let first = self.unacknowledged.front();
-        first.is_some_and(|first| first.retransmitted && now < first.sent_at + self.shortest_nak_delay)
     }
 
     /// The peer misses `expected` and some later frames, but not those whose bits are set (P-11).
@@ -334,7 +312,6 @@ impl<M: Clone> Sender<M> {
             return;
         }
         self.first = self.number(count);
-        self.last_nak = None;
         self.repeated_naks = 0;
         self.rnr_naks = 0;
         self.not_before = Time::ZERO; // The peer accepted the frame that it had deferred.
@@ -489,7 +466,6 @@ impl<M: Clone> Sender<M> {
         }
         self.timeouts = self.timeouts.saturating_add(1);
         self.total_timeouts = self.total_timeouts.saturating_add(1);
-        self.shortest_nak_delay = self.shortest_nak_delay.divided_by(2); // NAKs may have been ignored that should not.
         self.congestion.note_timeout();
         self.mark_lost(usize::MAX);
         self.idle_since = now;
@@ -510,7 +486,6 @@ impl<M: Clone> Sender<M> {
         self.tail_probe_sent = false;
         self.repeated_naks = 0;
         self.last_nak = None;
-        self.shortest_nak_delay = Span::ZERO;
         self.mark_lost(usize::MAX);
         self.idle_since = now;
         self.pump(policy, now, out);

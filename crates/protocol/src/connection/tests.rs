@@ -96,8 +96,8 @@ fn while_nothing_arrives_intact_ever_fewer_damaged_packets_are_answered() {
         (0..packets).filter(|_| damage(far).0 == DamageOutcome::Reported).count()
     };
     let _ = damage(&mut far);
-    assert_eq!(answers(&mut far, 8), 8);
-    assert_eq!(answers(&mut far, 10_000), 10); // 16, 32, ... 8192
+    assert_eq!(answers(&mut far, 64), 64);
+    assert_eq!(answers(&mut far, 10_000), 7); // 128, 256, ... 8192
     // One intact packet, and the next damage is answered at once.
     let sent = send(&mut near, 7);
     assert_eq!(receive(&mut far, &sent[0].frame).0, Some(7));
@@ -132,57 +132,6 @@ fn a_repeated_nak_retransmits_one_frame_not_the_whole_window() {
     }
     let next = Frame::Nak { expected: units::Psn::new(1) };
     assert_eq!(receive_at(&mut near, 12, &next).1.len(), 3);
-}
-
-/// Found by seeded trials with duplication and damage on every link: each copy of a NAK caused a retransmission, whose copies were
-/// damaged and reported again, without end.
-#[test]
-fn copies_of_a_nak_cause_one_retransmission() {
-    let mut near = Connection::new(policy());
-    let _ = send(&mut near, 7);
-    let nak = Frame::Nak { expected: units::Psn::new(0) };
-    // A round trip takes 8 us: what arrives sooner after the retransmission was sent before it.
-    assert_eq!(receive_at(&mut near, 8, &nak).1.len(), 1);
-    for micros in [8, 8, 9, 11] {
-        assert!(receive_at(&mut near, micros, &nak).1.is_empty(), "at {micros} us");
-    }
-    assert_eq!(receive_at(&mut near, 16, &nak).1.len(), 1);
-    assert!(receive_at(&mut near, 16, &nak).1.is_empty());
-}
-
-/// Frames that were sent between the loss and its NAK do not hide how long a round trip is.
-#[test]
-fn copies_of_a_nak_cause_one_retransmission_while_more_is_sent() {
-    let mut near = Connection::new(policy());
-    for message in 0..3 {
-        near.send(at(2 * message), message as u32, AckRequest::Periodic, &mut |_| ());
-    }
-    let nak = Frame::Nak { expected: units::Psn::new(0) };
-    assert_eq!(receive_at(&mut near, 6, &nak).1.len(), 3);
-    assert!(receive_at(&mut near, 6, &nak).1.is_empty() && receive_at(&mut near, 7, &nak).1.is_empty());
-    assert_eq!(receive_at(&mut near, 11, &nak).1.len(), 1);
-}
-
-/// The first NAK was late, so that later ones look like copies of it: they must not keep a dead connection alive.
-#[test]
-fn a_connection_whose_naks_are_ignored_fails_in_the_end() {
-    let timeout = Span::from_micros(1_000);
-    let mut near = Connection::new(ConnectionPolicy { timeout, refusal_limit: 20, ..policy() });
-    let _ = send(&mut near, 7);
-    for micros in [1_000, 3_000] {
-        near.handle_timeout(at(micros), &mut |_| ()).expect("it retransmits");
-    }
-    let nak = Frame::Nak { expected: units::Psn::new(0) };
-    let mut now = 6_900;
-    assert_eq!(receive_at(&mut near, now, &nak).1.len(), 1);
-    for _ in 0..10_000 {
-        now += 5; // The round trip.
-        let _ = receive_at(&mut near, now, &nak);
-        if near.handle_timeout(at(now), &mut |_| ()).is_err() {
-            return;
-        }
-    }
-    panic!("it never fails");
 }
 
 #[test]

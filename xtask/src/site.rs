@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::process::{self, ExitState};
+use crate::tidy;
 
 /// The pages in reading order, by chapter. Folders stand for all documents in them.
 const CHAPTERS: &[(&str, &[&str])] = &[
@@ -156,16 +157,8 @@ fn without_other_links(page: &str, text: &str, pages: &BTreeSet<&str>) -> String
 
 fn leads_to_page(page: &str, target: &str, pages: &BTreeSet<&str>) -> bool {
     let file = target.split('#').next().unwrap_or_default();
-    let mut parts: Vec<&str> = page.split('/').collect();
-    parts.pop();
-    for part in file.split('/') {
-        match part {
-            ".." => drop(parts.pop()),
-            "." => {}
-            part => parts.push(part),
-        }
-    }
-    target.contains("://") || file.is_empty() || pages.contains(parts.join("/").as_str())
+    let is_page = || tidy::resolve(page, file).is_some_and(|path| pages.contains(path.as_str()));
+    target.contains("://") || file.is_empty() || is_page()
 }
 
 /// Links of pages to files that the site does not have.

@@ -20,7 +20,7 @@ pub const MAX_JOB_RANKS: u32 = 65_536;
 /// Longest job name and longest token.
 const MAX_NAME_BYTES: usize = 256;
 /// Slurm numbers its special steps (batch script, interactive shell), which are not parallel runs, from here on.
-const SLURM_SPECIAL_STEPS: u32 = 0xffff_fff0;
+pub const SLURM_SPECIAL_STEPS: u32 = 0xffff_fff0;
 /// Ports for Slurm jobs: below the range that Linux uses for outgoing connections.
 const SLURM_PORTS: std::ops::Range<u16> = 20_000..32_000;
 

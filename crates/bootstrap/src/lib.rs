@@ -54,6 +54,7 @@ mod token_key;
 pub use endpoint_record::{EndpointRecord, MAX_EXTRA_BYTES, MAX_RANK_ADDRESSES, RankTable};
 pub use environment::{
     EnvironmentError, EnvironmentVariables, JobEnvironment, JobToken, MAX_JOB_RANKS, RendezvousPoint,
+    SLURM_SPECIAL_STEPS,
 };
 pub use failure_detector::FailureDetector;
 pub use host_identity::HostIdentity;

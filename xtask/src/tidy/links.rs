@@ -49,7 +49,7 @@ fn problem(tree: &Tree, document: &str, target: &str) -> Option<String> {
 }
 
 /// A path relative to the folder of a document; none if it leaves the repository.
-fn resolve(document: &str, target: &str) -> Option<String> {
+pub(crate) fn resolve(document: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
     for part in target.trim_end_matches('/').split('/') {

@@ -19,6 +19,7 @@ mod tree;
 use std::fmt;
 use std::path::Path;
 
+pub(crate) use self::links::resolve;
 use self::tree::Tree;
 use crate::workspace::{self, Package};
 

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use bootstrap::SLURM_SPECIAL_STEPS;
 use lab::text_file::read_text;
 use topology::{MAX_LISTED_HOSTS, expand_host_list};
 
@@ -14,8 +15,6 @@ use crate::configuration::MAX_TEXT_BYTES;
 /// Steps share the processors of the allocation: the ranks of a host are in one step, and manager and nodes beside them.
 const SLURM_AGENT: &str =
     "srun --nodes=1 --ntasks=1 --overlap --cpu-bind=none --mem=0 --quiet --export=ALL --nodelist";
-/// Slurm numbers the steps of batch scripts and interactive shells, which are no parallel runs, from here on.
-const SLURM_SPECIAL_STEPS: u32 = 0xffff_fff0;
 /// Variables by which `srun` would give a step only a part of the processors.
 pub(super) const SLURM_STEP_LIMITS: [&str; 4] =
     ["SRUN_CPUS_PER_TASK", "SLURM_CPUS_PER_TASK", "SLURM_THREADS_PER_CORE", "SLURM_EXACT"];
@@ -49,8 +48,8 @@ impl BatchAllocation {
         }
         if let (Some(_), Some(file)) = (variable("PBS_JOBID"), variable("PBS_NODEFILE")) {
             let file = PathBuf::from(file);
-            let hosts = pbs_hosts(&read_text(&file, MAX_TEXT_BYTES)?)
-                .with_context(|| format!("PBS_NODEFILE, {}", file.display()))?;
+            let hosts = read_text(&file, MAX_TEXT_BYTES).and_then(|text| pbs_hosts(&text));
+            let hosts = hosts.context("cannot read the hosts in PBS_NODEFILE; name them with --hosts")?;
             // By ssh: PBS's own pbs_tmrsh forwards neither stdin nor output.
             return Ok(Some(Self { hosts, agent: None }));
         }
@@ -60,8 +59,8 @@ impl BatchAllocation {
 
 /// `node[1-3]` with `2(x2),1` tasks: two on each of the first two hosts, and one on the third.
 fn slurm_hosts(list: &str, tasks: &str) -> Result<Vec<HostSlots>> {
-    let names =
-        expand_host_list(list).with_context(|| format!("SLURM_JOB_NODELIST is {list:?}, not a list of hosts"))?;
+    let names = expand_host_list(list)
+        .with_context(|| format!("SLURM_JOB_NODELIST is {list:?}, not a list of hosts; name them with --hosts"))?;
     let counts = repeated_numbers(tasks)
         .with_context(|| format!("SLURM_TASKS_PER_NODE is {tasks:?}, expected numbers such as 2(x3),1"))?;
     ensure!(

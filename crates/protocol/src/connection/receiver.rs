@@ -40,7 +40,7 @@ pub(super) struct Receiver {
     nak_sent: bool,
     /// Arrivals since then.
     since_report: u8,
-    /// Damaged frames since the last intact one.
+    /// Reports of damage that were due since the last intact frame.
     damage_streak: u16,
     /// Bit `i`: number `expected + i` is buffered, though an earlier one is missing. Usually none.
     held: Option<Box<[u64; WORDS]>>,

@@ -1,0 +1,325 @@
+//! How the leaders of a group whose tree has failed change to another tree (P-111, P-112).
+//!
+//! In: a tree that the first leader got from the manager. Out: all leaders use it from the same operation on, or none does. The first
+//! leader decides, when all leaders have joined the tree and told where their operation in progress ends. Until then a leader begins
+//! no further operation, so that the operation from which the tree is used has begun nowhere.
+
+use manager::GroupDescriptor;
+use manager::message::GroupKey;
+use protocol::Payload;
+use protocol::aggregation::AggregationAction;
+use units::{Epoch, GroupId, OpId, Rank, Span, Time};
+
+use super::leader_group::{GroupIo, LeaderGroup, TreeState, TreeStream};
+use super::leader_message::{LeaderMessage, LeaderMessageKind};
+use super::tree_operation::{TreeMethod, TreeOperation};
+use crate::aggregation::{TreeEdgeEvent, TreeEdges};
+
+/// How long the first leader waits for the others. Those that wait begin no operation meanwhile.
+const VOTE_TIMEOUT: Span = Span::from_micros(1_000_000);
+/// The leader that asks the manager, and decides.
+const DECIDER: Rank = Rank(0);
+
+/// What the owner of the network must know or do about another tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SwitchEvent {
+    /// The first leader offers a tree; answer with [`super::LeaderNetwork::answer_offer`].
+    Offered {
+        /// The group.
+        context: GroupId,
+        /// Which offer: for the answer.
+        term: Epoch,
+        /// What the first leader says of the tree.
+        description: Vec<u8>,
+    },
+    /// At the first leader: the group uses the tree that it offered.
+    Switched {
+        /// The group.
+        context: GroupId,
+        /// The tree.
+        to: GroupKey,
+    },
+    /// At the first leader: the group does not use the tree that it offered.
+    Rejected {
+        /// The group.
+        context: GroupId,
+        /// The tree.
+        tree: GroupKey,
+    },
+}
+
+/// What a leader told about an offered tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SwitchVote {
+    Accept(OpId),
+    Reject,
+}
+
+/// A tree that was offered, until the group uses it or does not.
+pub(super) struct TreeSwitch {
+    term: Epoch,
+    /// Set once this leader has joined the tree.
+    stream: Option<Box<TreeStream>>,
+    /// At the first leader: what each leader told.
+    votes: Vec<Option<SwitchVote>>,
+    /// The operation of the failed tree from which the new one is used, once decided.
+    begins_at: Option<OpId>,
+    /// Positions of leaders that have already left the new tree.
+    early_positions: Vec<(Rank, LeaderMessage)>,
+    /// The new tree is lost before it was used.
+    is_lost: bool,
+    /// At the first leader: when it gives up.
+    deadline: Time,
+}
+
+impl TreeSwitch {
+    fn new(term: Epoch, leaders: usize) -> Self {
+        Self {
+            term,
+            stream: None,
+            votes: vec![None; leaders],
+            begins_at: None,
+            early_positions: Vec::new(),
+            is_lost: false,
+            deadline: Time::NEVER,
+        }
+    }
+
+    /// True if an operation with this number must not begin now.
+    pub(super) fn holds_back(&self, next: OpId) -> bool {
+        self.stream.is_some() && self.begins_at.is_none_or(|at| next.steps_from(at) >= 0)
+    }
+
+    pub(super) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    /// Something arrived over an edge of the new tree, which other leaders may use already. Nothing is complete before this leader takes
+    /// part.
+    pub(super) fn handle_tree(&mut self, input: TreeEdgeEvent, tree_edges: &mut TreeEdges) {
+        let mut actions = Vec::new();
+        if let Some(TreeState::Healthy(membership)) = self.stream.as_deref_mut().map(|stream| &mut stream.state) {
+            membership.handle(tree_edges, input, &mut actions);
+        }
+        self.is_lost |= actions.iter().any(|action| matches!(action, AggregationAction::Failed { .. }));
+    }
+
+    /// A leader has left the new tree before this one uses it.
+    pub(super) fn note_early_position(&mut self, from: Rank, leader_message: &LeaderMessage) {
+        let is_known = self.early_positions.iter().any(|(known, _)| *known == from);
+        if leader_message.term == self.term && !is_known {
+            self.early_positions.push((from, leader_message.clone()));
+        }
+    }
+
+    pub(super) fn leave(self, tree_edges: &mut TreeEdges) {
+        if let Some(TreeStream { state: TreeState::Healthy(membership), .. }) = self.stream.map(|stream| *stream) {
+            membership.leave(tree_edges);
+        }
+    }
+
+    fn key(&self) -> Option<GroupKey> {
+        self.stream.as_ref().map(|stream| GroupKey { group: stream.opened.group, epoch: stream.opened.epoch })
+    }
+}
+
+impl LeaderGroup {
+    /// The tree that was offered and is not used yet.
+    pub(super) fn offered_tree(&self) -> Option<GroupKey> {
+        self.switch.as_ref().and_then(TreeSwitch::key)
+    }
+
+    /// At the first leader: offers a tree to all. False, and nothing happens, if the group cannot use it now.
+    pub(super) fn offer_tree(
+        &mut self,
+        now: Time,
+        opened: GroupDescriptor,
+        description: Vec<u8>,
+        group_io: &mut GroupIo<'_>,
+    ) -> bool {
+        let has_failed = |tree: &TreeStream| matches!(tree.state, TreeState::FallenBack);
+        if self.me != DECIDER || self.switch.is_some() || !self.tree.as_ref().is_some_and(has_failed) {
+            return false;
+        }
+        let (term, kind) = (Epoch(self.trees + 1), LeaderMessageKind::TreeOffer);
+        let payload = Payload::Bytes(description.into());
+        let offer = LeaderMessage { context: self.context, term, op: OpId(0), kind, fingerprint: 0, payload };
+        self.write_to_all(&offer, group_io);
+        self.switch = Some(TreeSwitch { deadline: now + VOTE_TIMEOUT, ..TreeSwitch::new(term, self.leaders.len()) });
+        self.answer_offer(term, Some(opened), group_io);
+        true
+    }
+
+    /// Joins an offered tree, if it can be understood and its order is that of the failed one, and tells the first leader.
+    pub(super) fn answer_offer(&mut self, term: Epoch, opened: Option<GroupDescriptor>, group_io: &mut GroupIo<'_>) {
+        if self.broken.is_some() || self.switch.as_ref().is_none_or(|switch| switch.term != term) {
+            return; // The offer was withdrawn.
+        }
+        // P-111: the same order gives the same bits.
+        let fits = |opened: &GroupDescriptor| self.tree.as_ref().is_some_and(|tree| tree.opened.fold == opened.fold);
+        let stream = opened.filter(fits).and_then(|opened| self.join_tree(group_io.tree_edges, opened));
+        let vote = match (&stream, &self.tree) {
+            (Some(_), Some(tree)) => SwitchVote::Accept(end_of_current_operation(tree)),
+            _ => SwitchVote::Reject,
+        };
+        if let Some(switch) = &mut self.switch {
+            switch.stream = stream.map(Box::new);
+        }
+        if self.me == DECIDER {
+            return self.note_vote(DECIDER, vote, group_io);
+        }
+        let (kind, op) = match vote {
+            SwitchVote::Accept(op) => (LeaderMessageKind::SwitchAccept, op),
+            SwitchVote::Reject => (LeaderMessageKind::SwitchReject, OpId(0)),
+        };
+        let answer = self.switch_message(term, kind, op);
+        group_io.mesh.write(group_io.tree_edges, self.leaders[DECIDER.index()], &answer);
+    }
+
+    fn switch_message(&self, term: Epoch, kind: LeaderMessageKind, op: OpId) -> LeaderMessage {
+        LeaderMessage { context: self.context, term, op, kind, fingerprint: 0, payload: Payload::EMPTY }
+    }
+
+    pub(super) fn handle_switch_message(
+        &mut self,
+        from: Rank,
+        leader_message: LeaderMessage,
+        group_io: &mut GroupIo<'_>,
+    ) {
+        let LeaderMessage { term, op, kind, .. } = leader_message;
+        if self.broken.is_some() || term != Epoch(self.trees + 1) {
+            return; // Of an earlier tree.
+        }
+        match kind {
+            LeaderMessageKind::TreeOffer if from == DECIDER && self.me != DECIDER && self.switch.is_none() => {
+                self.switch = Some(TreeSwitch::new(term, self.leaders.len()));
+                let description = leader_message.payload.bytes().unwrap_or_default().to_vec();
+                group_io.switch_events.push(SwitchEvent::Offered { context: self.context, term, description });
+            }
+            LeaderMessageKind::SwitchAccept => self.note_vote(from, SwitchVote::Accept(op), group_io),
+            LeaderMessageKind::SwitchReject => self.note_vote(from, SwitchVote::Reject, group_io),
+            LeaderMessageKind::SwitchCommit if from == DECIDER => self.commit_switch(op, group_io),
+            LeaderMessageKind::SwitchAbort if from == DECIDER => self.abort_switch(group_io),
+            _ => {}
+        }
+    }
+
+    /// At the first leader: decides when all have voted.
+    fn note_vote(&mut self, from: Rank, vote: SwitchVote, group_io: &mut GroupIo<'_>) {
+        if self.me != DECIDER {
+            return;
+        }
+        let Some(switch) = self.switch.as_mut().filter(|switch| switch.begins_at.is_none()) else { return };
+        switch.votes[from.index()] = Some(vote);
+        if vote == SwitchVote::Reject {
+            return self.decide_against(group_io);
+        }
+        let Some(votes) = switch.votes.iter().copied().collect::<Option<Vec<SwitchVote>>>() else { return };
+        let ends = votes.into_iter().filter_map(|vote| match vote {
+            SwitchVote::Accept(op) => Some(op),
+            SwitchVote::Reject => None,
+        });
+        let Some(last) = ends.reduce(|last, op| if op.steps_from(last) > 0 { op } else { last }) else { return };
+        switch.deadline = Time::NEVER;
+        let commit = self.switch_message(Epoch(self.trees + 1), LeaderMessageKind::SwitchCommit, last);
+        self.write_to_all(&commit, group_io);
+        self.commit_switch(last, group_io);
+    }
+
+    /// At the first leader: the offer has taken too long.
+    pub(super) fn expire_offer(&mut self, group_io: &mut GroupIo<'_>) {
+        let now = group_io.tree_edges.now();
+        if self.switch.as_ref().is_some_and(|switch| switch.deadline <= now) {
+            self.decide_against(group_io);
+        }
+    }
+
+    /// At the first leader, before it leaves: nobody may wait for its decision.
+    pub(super) fn withdraw_offer(&mut self, group_io: &mut GroupIo<'_>) {
+        if self.me == DECIDER && self.switch.as_ref().is_some_and(|switch| switch.begins_at.is_none()) {
+            self.decide_against(group_io);
+        }
+    }
+
+    fn decide_against(&mut self, group_io: &mut GroupIo<'_>) {
+        let abort = self.switch_message(Epoch(self.trees + 1), LeaderMessageKind::SwitchAbort, OpId(0));
+        self.write_to_all(&abort, group_io);
+        self.abort_switch(group_io);
+    }
+
+    fn abort_switch(&mut self, group_io: &mut GroupIo<'_>) {
+        self.trees += 1; // All leaders count the offers alike.
+        self.drop_switch(group_io);
+        self.issue_fragments(group_io);
+    }
+
+    /// Forgets an offered tree.
+    pub(super) fn drop_switch(&mut self, group_io: &mut GroupIo<'_>) {
+        let Some(switch) = self.switch.take() else { return };
+        if self.me == DECIDER
+            && let Some(tree) = switch.key()
+        {
+            group_io.switch_events.push(SwitchEvent::Rejected { context: self.context, tree });
+        }
+        switch.leave(group_io.tree_edges);
+    }
+
+    fn commit_switch(&mut self, begins_at: OpId, group_io: &mut GroupIo<'_>) {
+        if let Some(switch) = self.switch.as_mut().filter(|switch| switch.stream.is_some()) {
+            switch.begins_at = Some(begins_at);
+            self.issue_fragments(group_io);
+        }
+    }
+
+    /// The caller knows that a tree has failed, which may be an offered one.
+    pub(super) fn lose_tree(&mut self, key: GroupKey, group_io: &mut GroupIo<'_>) {
+        match &mut self.switch {
+            Some(switch) if switch.key() == Some(key) => switch.is_lost = true,
+            _ => self.fall_back(group_io),
+        }
+    }
+
+    /// Changes to the offered tree if all operations before it are complete here (P-112). True if the group has done so.
+    pub(super) fn change_tree(&mut self, group_io: &mut GroupIo<'_>) -> bool {
+        let (Some(switch), Some(tree)) = (&self.switch, &self.tree) else { return false };
+        let is_complete = matches!(tree.state, TreeState::FallenBack)
+            && switch.begins_at == Some(tree.next)
+            && tree.unfinished.is_empty()
+            && tree.operations.iter().all(|operation| operation.issued == 0);
+        if !is_complete || self.broken.is_some() {
+            return false;
+        }
+        let (Some(switch), Some(old)) = (self.switch.take(), self.tree.take()) else { return false };
+        let (Some(mut stream), term) = (switch.stream, switch.term) else { return false };
+        let to = GroupKey { group: stream.opened.group, epoch: stream.opened.epoch };
+        // Acknowledgement barriers of the old tree are not needed: all of its operations are complete.
+        let waiting = old.operations.into_iter().filter(|operation| operation.handle.is_some());
+        let can_multicast = stream.ack_barrier.is_some();
+        let segment_bytes = stream.opened.segment_bytes;
+        stream.operations.extend(waiting.map(|operation| {
+            let method = if can_multicast { operation.method } else { TreeMethod::Folded };
+            TreeOperation::new(operation.handle, method, operation.collective, operation.data, segment_bytes)
+        }));
+        self.trees = term.0;
+        self.tree = Some(*stream);
+        if self.me == DECIDER {
+            group_io.switch_events.push(SwitchEvent::Switched { context: self.context, to });
+        }
+        if switch.is_lost {
+            self.fall_back(group_io);
+        }
+        for (from, leader_message) in switch.early_positions {
+            self.handle_position(from, &leader_message, group_io);
+        }
+        true
+    }
+}
+
+/// The number after the last fragment of the operation in progress, which is the same at all leaders that are in it.
+fn end_of_current_operation(tree: &TreeStream) -> OpId {
+    let mut operations = tree.operations.iter();
+    match operations.find(|operation| operation.issued < operation.fragments) {
+        Some(operation) if operation.issued > 0 => OpId(operation.first.0.wrapping_add(operation.fragments)),
+        _ => tree.next,
+    }
+}

@@ -99,7 +99,7 @@ impl TestCluster {
             let children = share.clone().map(|leader| ChildSpec {
                 edge: QpNumber(0x200 + leader),
                 addresses: self.networks[leader as usize].addresses(),
-                who: SeatChild::Member { leader, rank: Rank(leader) },
+                who: SeatChild::Member { leader, rank: Rank(leader), host: String::new() },
             });
             let root = ParentSpec {
                 edge,

@@ -132,7 +132,8 @@ pub(super) fn decide(token: Option<&WebToken>, headers: &HeaderMap, query: Optio
 
 /// True for `localhost`, `127.0.0.1:8080`, `[::1]:8080`: nobody can make these names lead somewhere else.
 fn is_address_or_localhost(host: &str) -> bool {
-    let is_port = |text: &str| text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    let is_port =
+        |text: &str| text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
     if let Some(bracketed) = host.strip_prefix('[') {
         let Some((address, port)) = bracketed.split_once(']') else { return false };
         return address.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6()) && is_port(port);
@@ -167,7 +168,8 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef%20";
 
     fn headers(pairs: &[(hyper::header::HeaderName, &str)]) -> HeaderMap {
-        let pair = |(name, value): &(hyper::header::HeaderName, &str)| (name.clone(), value.parse().expect("a value"));
+        let pair =
+            |(name, value): &(hyper::header::HeaderName, &str)| (name.clone(), value.parse().expect("a value"));
         pairs.iter().map(pair).collect()
     }
 
@@ -202,7 +204,8 @@ mod tests {
     #[test]
     fn a_token_is_accepted_as_bearer_in_the_query_and_as_the_cookie_that_follows() {
         let token = WebToken::new(TOKEN).expect("long enough");
-        let decide = |pairs: &[(hyper::header::HeaderName, &str)], query| decide(Some(&token), &headers(pairs), query);
+        let decide =
+            |pairs: &[(hyper::header::HeaderName, &str)], query| decide(Some(&token), &headers(pairs), query);
         let bearer = format!("Bearer {TOKEN}");
         assert_eq!(decide(&[(AUTHORIZATION, &bearer)], None), AccessDecision::Granted);
         assert_eq!(decide(&[(AUTHORIZATION, &bearer.to_lowercase())], None), AccessDecision::Granted);
@@ -226,7 +229,9 @@ mod tests {
 
     #[test]
     fn weak_tokens_are_refused() {
-        for weak in ["", "short", "               1", "0123456789abcde", "0123456789 abcdef", "0123456789abcdef\u{e9}"] {
+        for weak in
+            ["", "short", "               1", "0123456789abcde", "0123456789 abcdef", "0123456789abcdef\u{e9}"]
+        {
             assert!(WebToken::new(weak).is_err(), "{weak:?}");
         }
     }

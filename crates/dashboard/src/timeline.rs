@@ -58,7 +58,9 @@ impl Timeline {
             ManagerEvent::NodeRegistered { name, .. } => (Severity::Info, format!("node {name}")),
             ManagerEvent::NodeLost { name, .. } => (Severity::Failure, format!("node {name}")),
             ManagerEvent::JobOpened { name, .. } => (Severity::Info, format!("job {name}")),
-            ManagerEvent::JobAttached { job } | ManagerEvent::JobClosed { job, .. } => (Severity::Info, job.to_string()),
+            ManagerEvent::JobAttached { job } | ManagerEvent::JobClosed { job, .. } => {
+                (Severity::Info, job.to_string())
+            }
             ManagerEvent::GroupOpened { group, .. }
             | ManagerEvent::GroupRecovered { group, .. }
             | ManagerEvent::GroupClosed { group } => (Severity::Info, group.to_string()),
@@ -90,7 +92,8 @@ impl Timeline {
 
     /// Records that events are missing.
     pub(super) fn note_missing(&mut self, at_ms: u64, events: u64) {
-        let text = format!("{events} events are missing here: they came faster than this page reads them; see the log");
+        let text =
+            format!("{events} events are missing here: they came faster than this page reads them; see the log");
         self.push(at_ms, Severity::Warning, "page".to_owned(), text);
     }
 

@@ -82,8 +82,7 @@ impl Layout<'_> {
                     let index = *leader as usize;
                     self.reply.leaders[index] = LeaderAttachment { seat, edge, child };
                     let asked = &self.asked.leaders[index];
-                    let who =
-                        SeatChild::Member { leader: *leader, rank: asked.rank, host: asked.host.clone() };
+                    let who = SeatChild::Member { leader: *leader, rank: asked.rank, host: asked.host.clone() };
                     ChildSpec { edge, addresses: asked.addresses.clone(), who }
                 }
                 PlacementSubtree::Seat(below) => {

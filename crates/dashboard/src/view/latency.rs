@@ -43,7 +43,8 @@ impl LatencyMeter {
         reading.is_new = true;
         if at_ms != reading.at_ms {
             let is_restarted = at_ms < reading.at_ms;
-            let before = |class: usize| if is_restarted { 0 } else { reading.counts.get(class).copied().unwrap_or(0) };
+            let before =
+                |class: usize| if is_restarted { 0 } else { reading.counts.get(class).copied().unwrap_or(0) };
             reading.recent =
                 counts.iter().enumerate().map(|(class, count)| count.saturating_sub(before(class))).collect();
             (reading.at_ms, reading.counts) = (at_ms, counts.to_vec());

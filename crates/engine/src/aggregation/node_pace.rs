@@ -75,11 +75,7 @@ impl NodePace {
     }
 }
 
-fn add_seat(
-    into: &mut BTreeMap<String, NeighbourLateness>,
-    node: &AggregationNode,
-    names: &BTreeMap<u32, String>,
-) {
+fn add_seat(into: &mut BTreeMap<String, NeighbourLateness>, node: &AggregationNode, names: &BTreeMap<u32, String>) {
     for (peer, late) in node.late_children() {
         let name = names.get(&peer).cloned().unwrap_or_else(|| format!("rank {peer}"));
         into.entry(name).or_default().add(node.folded(), late);

@@ -134,3 +134,66 @@ impl Body for ResponseBody {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manager::status::ManagerStatus;
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    fn hub() -> ViewerHub {
+        ViewerHub::new(PageState::new(SocketAddr::from(([127, 0, 0, 1], 4797))))
+    }
+
+    fn snapshot() -> ManagerSnapshot {
+        ManagerSnapshot { status: ManagerStatus::default(), uptime: Duration::ZERO, connections: 0 }
+    }
+
+    /// True if the connection has been told to end.
+    fn is_evicted(connection: &ConnectionHandle) -> bool {
+        let mut evicted = std::pin::pin!(connection.evicted());
+        evicted.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
+    }
+
+    fn next_event(body: &mut ResponseBody) -> Option<String> {
+        let ResponseBody::Events(receiver) = body else { panic!("events") };
+        receiver.try_recv().ok().map(|bytes| String::from_utf8(bytes.to_vec()).expect("text"))
+    }
+
+    #[test]
+    fn a_viewer_that_does_not_read_is_dropped_and_others_are_not() {
+        let mut hub = hub();
+        let (slow, quick) = (Arc::new(ConnectionHandle::default()), Arc::new(ConnectionHandle::default()));
+        let _unread = hub.add(slow.clone()).expect("a place");
+        let mut read = hub.add(quick.clone()).expect("a place");
+        for at in 0..20 {
+            hub.handle_snapshot(at, snapshot());
+            while next_event(&mut read).is_some() {}
+        }
+        assert!(is_evicted(&slow) && !is_evicted(&quick));
+    }
+
+    #[test]
+    fn an_early_viewer_gets_the_state_with_the_first_snapshot_and_then_changes() {
+        let mut hub = hub();
+        let mut body = hub.add(Arc::default()).expect("a place");
+        assert_eq!(next_event(&mut body).as_deref(), Some("retry: 2000\n\n"));
+        assert_eq!(next_event(&mut body), None);
+        hub.handle_snapshot(1, snapshot());
+        assert!(next_event(&mut body).is_some_and(|event| event.starts_with("event: state\n")));
+        hub.handle_snapshot(2, snapshot());
+        assert!(next_event(&mut body).is_some_and(|event| event.starts_with("event: change\n")));
+        hub.heartbeat();
+        assert_eq!(next_event(&mut body).as_deref(), Some(": alive\n\n"));
+    }
+
+    #[test]
+    fn the_number_of_viewers_is_limited_and_closed_ones_make_room() {
+        let mut hub = hub();
+        let mut bodies: Vec<_> = (0..MAX_VIEWERS).map(|_| hub.add(Arc::default()).expect("a place")).collect();
+        assert!(hub.add(Arc::default()).is_none());
+        bodies.pop();
+        assert!(hub.add(Arc::default()).is_some());
+    }
+}

@@ -18,6 +18,8 @@ struct Terminal {
     keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
     device: String,
+    /// Its settings before the program started.
+    initial: String,
     /// Keeps the terminal's settings after the program has ended.
     _slave: File,
 }
@@ -28,6 +30,7 @@ impl Terminal {
         let pair = openpty(Some(&size), None).expect("a pseudo terminal");
         let device = ttyname(&pair.slave).expect("it has a name").display().to_string();
         let slave = File::from(pair.slave);
+        let initial = settings(&device);
         let side = || Stdio::from(slave.try_clone().expect("a descriptor"));
         let mut command = Command::new("setsid");
         // As its controlling terminal, so that it learns of new sizes.
@@ -45,7 +48,7 @@ impl Terminal {
                 written.lock().expect("not poisoned").extend_from_slice(&buffer[..count]);
             }
         });
-        Self { child, keyboard, screen, device, _slave: slave }
+        Self { child, keyboard, screen, device, initial, _slave: slave }
     }
 
     fn text(&self) -> String {
@@ -57,11 +60,6 @@ impl Terminal {
         self.screen.lock().expect("not poisoned").clear();
         self.keyboard.write_all(keys.as_bytes()).expect("it reads");
         until(&format!("{words:?} is drawn after {keys:?}; drawn: {}", self.text()), || self.text().contains(words));
-    }
-
-    fn settings(&self) -> String {
-        let output = Command::new("stty").args(["-a", "-F", &self.device]).output().expect("stty is there");
-        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     fn resize(&self, rows: u16, columns: u16) {
@@ -83,7 +81,7 @@ impl Terminal {
         found.expect("just found")
     }
 
-    fn assert_restored(&mut self, settings_before: &str) {
+    fn assert_restored(&mut self, sane: &str) {
         let began = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             assert!(began.elapsed() < PATIENCE, "it has not ended");
@@ -93,8 +91,13 @@ impl Terminal {
         let text = self.text();
         let (left, shown) = (text.rfind("\x1b[?1049l"), text.rfind("\x1b[?25h"));
         assert!(left > text.rfind("\x1b[?1049h") && shown > text.rfind("\x1b[?25l"), "{text:?}");
-        assert_eq!(self.settings(), settings_before);
+        assert_eq!(settings(&self.device), sane);
     }
+}
+
+fn settings(device: &str) -> String {
+    let output = Command::new("stty").args(["-a", "-F", device]).output().expect("stty is there");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 impl Drop for Terminal {
@@ -117,9 +120,9 @@ fn cluster() -> (Process, Vec<Process>) {
 fn top_reacts_to_keys_and_sizes_and_restores_the_terminal() {
     let (manager, _nodes) = cluster();
     let mut terminal = Terminal::start(&manager, &[]);
-    let before = terminal.settings();
+    let before = terminal.initial.clone();
     until("nodes are drawn", || terminal.text().contains("beta"));
-    assert!(terminal.settings() != before || before.contains("-icanon"), "the terminal is raw");
+    assert_ne!(settings(&terminal.device), before, "the terminal is raw");
     assert!(terminal.text().contains("\x1b[3") || terminal.text().contains("\x1b[38;5;"), "in colour");
     terminal.press("?", "choose a list");
     terminal.press("\x1b", "alpha");
@@ -141,11 +144,10 @@ fn top_restores_the_terminal_when_it_is_terminated() {
     let (manager, _nodes) = cluster();
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
         let mut terminal = Terminal::start(&manager, &[]);
-        let before = terminal.settings();
+        let before = terminal.initial.clone();
         until("nodes are drawn", || terminal.text().contains("beta"));
         kill(Pid::from_raw(terminal.top_id()), signal).expect("it runs");
-        let sane = if before.contains("-icanon") { terminal.settings() } else { before };
-        terminal.assert_restored(&sane);
+        terminal.assert_restored(&before);
         assert!(!terminal.child.wait().expect("ended").success(), "the signal is not hidden");
     }
 }

@@ -13,7 +13,9 @@ use control::ManagerClient;
 use dashboard::{ClusterView, ViewMeter};
 use nix::sys::signal::{SigSet, Signal, raise};
 use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
 
 use super::model::{InputMode, TopModel};
 use super::screen::{self, Palette};
@@ -49,6 +51,8 @@ fn end_by_signal(signals: &SigSet, screen_lock: &Mutex<()>) {
     let Ok(signal) = signals.wait() else { return };
     let _drawing = screen_lock.lock().unwrap_or_else(PoisonError::into_inner);
     ratatui::restore();
+    // The terminal's owner would do it when it is dropped, but that does not happen now.
+    let _ = execute!(std::io::stdout(), Show);
     if signals.thread_unblock().is_ok() {
         let _ = raise(signal);
     }

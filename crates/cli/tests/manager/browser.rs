@@ -4,11 +4,14 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+/// Numbers the browsers of this process.
+static OPENED: AtomicU32 = AtomicU32::new(0);
 /// Longest time for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -37,7 +40,8 @@ pub(crate) fn is_installed() -> bool {
 impl Browser {
     /// Opens a page in a window of this size.
     pub(crate) fn open(address: &str, width: u32, height: u32) -> Self {
-        let folder = std::env::temp_dir().join(format!("pleach-browser-{}-{width}-{height}", std::process::id()));
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("pleach-browser-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a place for files");
         let (input, output) = (folder.join("commands"), folder.join("answers"));
@@ -70,14 +74,14 @@ impl Browser {
             }
         });
         let mut browser = Self { child, commands, messages, next_id: 0, session: None, problems: Vec::new(), folder };
-        let target =
-            browser.call("Target.createTarget", json!({"url": "about:blank", "width": width, "height": height}));
+        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let session = browser.call("Target.attachToTarget", attach);
         browser.session = session["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
             browser.call(domain, json!({}));
         }
+        browser.resize(width, height);
         browser.call("Page.navigate", json!({"url": address}));
         browser
     }

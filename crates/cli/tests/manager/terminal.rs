@@ -55,11 +55,18 @@ impl Terminal {
         String::from_utf8_lossy(&self.screen.lock().expect("not poisoned")).into_owned()
     }
 
-    /// Forgets what was drawn, presses keys, and waits for words.
-    fn press(&mut self, keys: &str, words: &str) {
-        self.screen.lock().expect("not poisoned").clear();
+    /// Presses keys and waits until the screen has these words, and not those.
+    fn press(&mut self, keys: &str, words: &str, no_words: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("it reads");
-        until(&format!("{words:?} is drawn after {keys:?}; drawn: {}", self.text()), || self.text().contains(words));
+        let began = Instant::now();
+        loop {
+            let shown = shown(&self.text());
+            if shown.contains(words) && (no_words.is_empty() || !shown.contains(no_words)) {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "no {words:?}, or {no_words:?}, after {keys:?}:\n{shown}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     }
 
     fn resize(&self, rows: u16, columns: u16) {
@@ -95,6 +102,39 @@ impl Terminal {
     }
 }
 
+/// What a terminal shows after this output: escape sequences that set the cursor are obeyed, others ignored.
+fn shown(output: &str) -> String {
+    let mut cells = vec![vec![' '; 160]; 60];
+    let (mut row, mut column) = (0, 0);
+    let mut characters = output.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character != '\x1b' {
+            if !character.is_control() && row < 60 && column < 160 {
+                cells[row][column] = character;
+                column += 1;
+            }
+            continue;
+        }
+        if characters.next_if_eq(&'[').is_none() {
+            continue;
+        }
+        let mut parameters = String::new();
+        let last = characters.by_ref().find(|character| {
+            parameters.push(*character);
+            character.is_ascii_alphabetic()
+        });
+        parameters.pop();
+        if last == Some('H') {
+            let mut numbers = parameters.split(';').map(|number| number.parse::<usize>().unwrap_or(1).max(1) - 1);
+            (row, column) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        } else if last == Some('J') {
+            cells.iter_mut().for_each(|line| line.fill(' '));
+        }
+    }
+    let lines: Vec<String> = cells.into_iter().map(|line| line.into_iter().collect::<String>()).collect();
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+}
+
 fn settings(device: &str) -> String {
     let output = Command::new("stty").args(["-a", "-F", device]).output().expect("stty is there");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -124,15 +164,18 @@ fn top_reacts_to_keys_and_sizes_and_restores_the_terminal() {
     until("nodes are drawn", || terminal.text().contains("beta"));
     assert_ne!(settings(&terminal.device), before, "the terminal is raw");
     assert!(terminal.text().contains("\x1b[3") || terminal.text().contains("\x1b[38;5;"), "in colour");
-    terminal.press("?", "choose a list");
-    terminal.press("\x1b", "alpha");
-    terminal.press("/alph\r", "alph");
-    terminal.press("\r", "packets received");
-    terminal.press("\x1b", "q quit");
-    terminal.press("p", "PAUSED");
-    terminal.press("2", "OPERATIONS");
+    terminal.press("?", "choose a list", "");
+    terminal.press("\x1b", "beta", "choose a list");
+    terminal.press("/alph\r", "filter \"alph\"", "beta");
+    terminal.press("\r", "packets received", "");
+    terminal.press("\x1b", "q quit", "packets received");
+    terminal.press("p", "PAUSED", "");
+    terminal.press("2", "OPERATIONS", "MIGRATED");
+    terminal.screen.lock().expect("not poisoned").clear();
     terminal.resize(12, 60);
-    terminal.press("1", "NODE");
+    // The last line of the smaller terminal.
+    until("it is drawn again", || terminal.text().contains("\x1b[12;"));
+    terminal.press("1", "NODE", "");
     terminal.keyboard.write_all(b"q").expect("it reads");
     let sane = before.replace("rows 30; columns 120", "rows 12; columns 60");
     terminal.assert_restored(&sane);

@@ -22,7 +22,8 @@ const MEASURED: Duration = Duration::from_secs(10);
 fn large_cluster() -> (Process, Swarm, Vec<ManagerClient>) {
     let manager = Process::run(&mut pleach(&["manager", "--listen", "127.0.0.1:0", "--web", "0", "--log", "off"]));
     let swarm = Swarm::start(manager.address(), NODES);
-    let connect = || ManagerClient::connect(manager.address(), None, PATIENCE).expect("it is there");
+    let connect =
+        || ManagerClient::connect(manager.address(), None::<control::ClusterSecret>, PATIENCE).expect("it is there");
     wait_for_nodes(&mut connect(), NODES);
     let job = |number: usize| {
         let mut client = connect();

@@ -291,7 +291,7 @@ fn a_status_of_a_full_manager_fits_into_a_message() {
         let dropped = (0..64).map(|at| (format!("{at:\"<256}"), u64::MAX)).collect();
         let most = u64::MAX;
         let late = LateChild {
-            name: "\"".repeat(10_000),
+            name: "\"".repeat(1_000),
             times_last: most,
             operations: most,
             waited_us: most,
@@ -308,7 +308,7 @@ fn a_status_of_a_full_manager_fits_into_a_message() {
             migrations: most,
             dropped,
             times: vec![most; 1_000],
-            late: vec![late; 1_000],
+            late: vec![late; 100],
         };
         cluster.send_to_manager(ClusterEndpoint::Node(node), ToManager::Heartbeat { seats: Vec::new(), report });
     }

@@ -93,7 +93,7 @@ fn keys_sort_reverse_filter_and_choose_lists() {
     assert_eq!(first(&model), "rack003", "the rate of a lost node is unknown");
     press(&mut model, "/K00\x081");
     assert!(text(&model).contains("filter: K01"), "{}", text(&model));
-    press(&mut model, "\x08\x0801\n");
+    press(&mut model, "\x08\x08001\n");
     assert_eq!((model.lines().len(), first(&model).as_str()), (1, "rack001"));
     press(&mut model, "/zzz\x1b");
     assert_eq!(model.lines().len(), 1, "Esc keeps the filter before");

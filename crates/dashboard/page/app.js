@@ -200,7 +200,7 @@ class DataTable {
     while (this.body.rows.length > shown.length) this.body.deleteRow(-1);
     shown.forEach((row, index) => this.renderRow(this.body.rows[index] ?? this.body.appendChild(this.emptyRow()), row));
     const matching = rows.length === all ? '' : `, ${count(rows.length)} match`;
-    setText(this.count, all === 0 ? 'nothing' : `${count(shown.length)} of ${plural(all, this.noun, this.nouns)} shown${matching}`);
+    setText(this.count, all === 0 ? 'nothing yet' : `${count(shown.length)} of ${plural(all, this.noun, this.nouns)} shown${matching}`);
     this.more.hidden = rows.length <= shown.length;
   }
 

@@ -170,7 +170,7 @@ fn top_reacts_to_keys_and_sizes_and_restores_the_terminal() {
     terminal.press("\r", "packets received", "");
     terminal.press("\x1b", "q quit", "packets received");
     terminal.press("p", "PAUSED", "");
-    terminal.press("2", "OPERATIONS", "MIGRATED");
+    terminal.press("2", "no line matches", "MIGRATED");
     terminal.screen.lock().expect("not poisoned").clear();
     terminal.resize(12, 60);
     // The last line of the smaller terminal.

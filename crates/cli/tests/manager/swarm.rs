@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::process::until;
 use manager::SeatSpec;
 use manager::message::{
     Capacity, FromManager, GroupKey, LateChild, NodeCommand, NodeDescriptor, NodeReply, NodeReport, RequestId,
@@ -97,7 +98,13 @@ impl SwarmMembers {
                 capacity: Capacity { seats: 1024, operations: 1 << 20, bytes: 1 << 40 },
             };
             send(&mut stream, &ToManager::Register { request: RequestId(1), node, version: "0.2.0".to_owned() });
-            SwarmMember { stream, received: Vec::new(), seats: BTreeMap::new() }
+            let mut member = SwarmMember { stream, received: Vec::new(), seats: BTreeMap::new() };
+            // One after another: the manager drops the oldest of many connections whose handshake is not done. The first answer is its
+            // hello, the second says that the node is registered.
+            for _ in 0..2 {
+                until("the manager answers", || member.next_message().is_some());
+            }
+            member
         };
         Self { members: (0..nodes).map(member).collect(), began: Instant::now(), round: 0 }
     }

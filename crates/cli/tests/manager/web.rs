@@ -191,8 +191,10 @@ fn a_thousand_connections_keep_nobody_out() {
     let began = Instant::now();
     assert!(get(port, "/", "").starts_with("HTTP/1.1 200"));
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let open = std::fs::read_dir(format!("/proc/{}/fd", manager.id())).expect("it lives").count();
-    assert!(open < 200, "{open} descriptors are open");
+    // Those that were closed for others are soon gone.
+    until("few descriptors are open", || {
+        std::fs::read_dir(format!("/proc/{}/fd", manager.id())).expect("it lives").count() < 200
+    });
     client(&manager).status().expect("the manager works");
     // The viewer was not closed for them.
     let mut lines = BufReader::new(viewer).lines();

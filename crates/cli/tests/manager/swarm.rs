@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::process::until;
 use manager::SeatSpec;
 use manager::message::{
     Capacity, FromManager, GroupKey, LateChild, NodeCommand, NodeDescriptor, NodeReply, NodeReport, RequestId,
@@ -102,7 +101,9 @@ impl SwarmMembers {
             // One after another: the manager drops the oldest of many connections whose handshake is not done. The first answer is its
             // hello, the second says that the node is registered.
             for _ in 0..2 {
-                until("the manager answers", || member.next_message().is_some());
+                while member.next_message().is_none() {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
             }
             member
         };

@@ -524,7 +524,7 @@ function treeRows(parents) {
       const from = row;
       if (own && depth < 20) place(own, depth + 1, item);
       if (row === from) row += 1;
-      item.row = (from + row - 1) / 2;
+      item.row = from;
     }
     if (hidden.size) {
       const lost = [...hidden].filter(isLost).length;

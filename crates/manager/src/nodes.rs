@@ -213,7 +213,7 @@ impl Manager {
             .into_iter()
             .take(MAX_COUNTERS)
             .map(|(cause, count)| (validate::sanitize_text(&cause), count));
-        let late = report.late.into_iter().take(MAX_LATE_CHILDREN);
+        let late = report.late.into_iter().take(MAX_LATE_CHILDREN); // P-108
         let late = late.map(|child| LateChild { name: validate::sanitize_text(&child.name), ..child }).collect();
         let times = report.times.into_iter().take(MAX_TIME_CLASSES).collect();
         record.report = NodeReport { dropped: dropped.collect(), late, times, ..report };

@@ -1,4 +1,4 @@
-//! How fast the operations of a seat proceed, and which child they wait for. For operators; no rule depends on it.
+//! How fast the operations of a seat proceed, and which child they wait for. For operators (P-108).
 //!
 //! In: the times of the first and the last contribution of an operation, and of its result. Out: sums per child, and a
 //! histogram. A few additions per operation, and memory for each child of the seat.

@@ -221,9 +221,10 @@ fn differing<'a>(now: &'a RawValue, before: &RawValue) -> Option<&'a RawValue> {
 }
 
 fn changed_rows<'a>(now: &'a EncodedRows, before: &'a EncodedRows) -> RowChange<'a> {
-    let is_new = |(key, row): &(&String, &Box<RawValue>)| before.get(*key).is_none_or(|old| old.get() != row.get());
+    let is_new = |key: &str, row: &RawValue| before.get(key).is_none_or(|old| old.get() != row.get());
+    let rows = now.iter().map(|(key, row)| (key.as_str(), &**row));
     RowChange {
-        set: now.iter().filter(is_new).map(|(_, row)| &**row).collect(),
+        set: rows.filter(|(key, row)| is_new(key, row)).map(|(_, row)| row).collect(),
         gone: before.keys().filter(|key| !now.contains_key(*key)).map(String::as_str).collect(),
     }
 }

@@ -27,6 +27,7 @@ pub(crate) const PACKAGES: &[Package] = &[
         probe: &["sh", "-c", "slurmctld -V && slurmd -V && munged -V"],
     },
     Package { name: "prometheus", tests: &["promtool_accepts"], probe: &["promtool", "--version"] },
+    Package { name: "chromium", tests: &["in_chromium"], probe: &["chromium", "--version"] },
     Package { name: "nftables", tests: &["between_hosts"], probe: &["nft", "--version"] },
     Package {
         name: "tshark",

@@ -114,7 +114,7 @@ impl TestCluster {
             let children = share.clone().map(|leader| ChildSpec {
                 edge: QpNumber(first_edge + leader),
                 addresses: self.networks[leader as usize].addresses(),
-                who: SeatChild::Member { leader, rank: Rank(leader) },
+                who: SeatChild::Member { leader, rank: Rank(leader), host: String::new() },
             });
             let root = ParentSpec {
                 edge,

@@ -1,0 +1,72 @@
+//! What happened to the paths of this process, for the report of `pleach exec`.
+//!
+//! One line of JSON per event, in a file of the process in the directory that the environment names.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use protocol::connection::path::PathEvent;
+use protocol::messaging::RailIndex;
+use units::PathId;
+
+use crate::endpoint_address::EndpointAddress;
+
+/// The directory for events.
+const DIRECTORY: &str = "PLEACH_FI_EVENTS";
+/// Events of one process; further ones are not written.
+const MAX_EVENTS: u32 = 10_000;
+/// Where launchers put the rank of a process.
+const RANKS: [&str; 5] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "PLEACH_RANK"];
+
+/// Writes the changes of paths.
+pub(crate) struct PathLog {
+    file: Option<File>,
+    rank: Option<String>,
+    written: u32,
+}
+
+impl PathLog {
+    /// As the environment says; off without it, or if the file cannot be created.
+    pub(crate) fn from_environment() -> Self {
+        let rank = RANKS.iter().find_map(|name| std::env::var(name).ok());
+        let directory = std::env::var_os(DIRECTORY).map(PathBuf::from);
+        let path = directory.map(|directory| directory.join(format!("messages-{}.jsonl", std::process::id())));
+        let file = path.and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
+        Self { file, rank, written: 0 }
+    }
+
+    /// Notes a change of a path of a rail. Rail `r` numbers its paths from the `r`-th on.
+    pub(crate) fn note(
+        &mut self,
+        own: &EndpointAddress,
+        peer: &EndpointAddress,
+        (pairs, rail): (&[(usize, usize)], RailIndex),
+        event: &PathEvent,
+    ) {
+        let Some(file) = self.file.as_mut().filter(|_| self.written < MAX_EVENTS) else { return };
+        let name = |path: PathId| {
+            let (local, remote) = pairs[(rail.index() + path.index()) % pairs.len()];
+            format!("{} -> {}", own.paths[local].address.ip(), peer.paths[remote].address)
+        };
+        let (what, from, to) = match event {
+            PathEvent::Migrated { from, to, cause } => {
+                (format!("moved ({})", format!("{cause:?}").to_lowercase()), name(*from), name(*to))
+            }
+            PathEvent::Lost(path) => ("path lost".into(), name(*path), String::new()),
+            PathEvent::Recovered(path) => ("path recovered".into(), name(*path), String::new()),
+            PathEvent::MigrationFailed(path) => ("no path left".into(), name(*path), String::new()),
+            PathEvent::Armed(_) => return,
+        };
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
+        let rank = self.rank.as_deref().unwrap_or("?");
+        let line = format!(
+            "{{\"time\":{seconds:.6},\"rank\":\"{rank}\",\"rail\":{},\"event\":\"{what}\",\"from\":\"{from}\",\"to\":\"{to}\"}}\n",
+            rail.0
+        );
+        self.written += 1;
+        // The report is a courtesy: a full disk must not stop the program.
+        let _ = file.write_all(line.as_bytes());
+    }
+}

@@ -38,8 +38,8 @@ const HOUSEKEEPING: Span = Span::from_micros(10_000);
 const PING_EVERY: Span = Span::from_micros(1_000_000);
 /// How long closing waits for acknowledgements.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
-/// One packet in so many is lost, one in so many damaged ("20,50"), for tests.
-const FAULTS: &str = "PLEACH_FI_FAULTS";
+/// A file with faults to inject, as everywhere in Pleach.
+const FAULTS: &str = "PLEACH_FAULTS";
 
 /// A peer of a port.
 pub(crate) type PeerIndex = u32;
@@ -408,9 +408,9 @@ impl MessagePort {
 }
 
 fn faults_of_environment() -> Result<FaultInjector, String> {
-    let Ok(text) = std::env::var(FAULTS) else { return Ok(FaultInjector::default()) };
-    let wrong = || format!("{FAULTS} is {text:?}: expected two numbers, as in \"20,50\"");
-    let (lose, flip) = text.split_once(',').ok_or_else(wrong)?;
-    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong());
-    Ok(FaultInjector::new(number(lose)?, number(flip)?))
+    let Some(path) = std::env::var(FAULTS).ok().filter(|path| !path.is_empty()) else {
+        return Ok(FaultInjector::default());
+    };
+    let compile = |plan: &_| FaultInjector::from_plan(plan, u64::from(std::process::id()));
+    faults::read_plan(&path, compile).map_err(|error| format!("{FAULTS}: {error}"))
 }

@@ -43,7 +43,6 @@ pub(crate) const FI_DIRECTED_RECV: u64 = 1 << 59;
 pub(crate) const FI_CLAIM: u64 = 1 << 59;
 pub(crate) const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 pub(crate) const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
-pub(crate) const FI_EVENT: u64 = FI_COMPLETION;
 
 pub(crate) const FI_ORDER_SAS: u64 = 1 << 8;
 

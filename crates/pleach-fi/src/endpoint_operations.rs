@@ -85,7 +85,7 @@ impl EndpointState {
         let wants_completion = !is_inject && self.send_targets.wants(flags);
         let is_tagged = envelope.tag.is_some();
         let copied = if is_short || must_copy || buffer.whole().is_none() { length } else { 0 };
-        self.sends.insert(token, PendingSend { context, wants_completion, is_tagged, copied, peer });
+        self.sends.insert(token, PendingSend { context, wants_completion, is_tagged, copied });
         self.copied_bytes += copied;
         let Some(peer) = peer else {
             // SAFETY: as this function's caller promises.

@@ -36,7 +36,6 @@ pub(crate) struct PendingSend {
     pub(crate) is_tagged: bool,
     /// Bytes that were copied for it.
     pub(crate) copied: usize,
-    pub(crate) peer: Option<PeerIndex>,
 }
 
 /// A receive whose message is arriving.

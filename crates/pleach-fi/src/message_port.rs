@@ -11,7 +11,7 @@ use std::time::Duration;
 use checksum::tuning::ChecksumTuning;
 use engine::messaging::{MessageTransport, Messenger, UdpTransport};
 use protocol::LentBytes;
-use protocol::connection::path::{PathEvent, PathState};
+use protocol::connection::path::PathEvent;
 use protocol::messaging::{
     ChecksumPolicy, LentBytesMut, MessageArrival, MessageCompletion, MessageFailure, MessageMatching,
     MessagePostError, MessagingSettings,
@@ -141,11 +141,6 @@ impl MessagePort {
         })
     }
 
-    /// Messages of at most this many bytes are copied and sent at once.
-    pub(crate) fn eager_bytes(&self) -> usize {
-        MessagingSettings::default().eager_bytes as usize
-    }
-
     /// The peer with this address, known or new.
     pub(crate) fn peer_at(&mut self, address: &EndpointAddress) -> PeerIndex {
         if let Some(known) = self.by_identity.get(&address.identity) {
@@ -159,10 +154,6 @@ impl MessagePort {
         self.peers.push(PeerConnection::new(address.clone()));
         self.by_identity.insert(address.identity, index);
         index
-    }
-
-    pub(crate) fn known_peer(&self, identity: u64) -> Option<PeerIndex> {
-        self.by_identity.get(&identity).copied()
     }
 
     /// The identity of a peer.
@@ -334,12 +325,6 @@ impl MessagePort {
         let Some((rank, rail)) = self.messenger.transport().rail_of(pair) else { return };
         let Some(peer) = self.peers.get(rank.0 as usize) else { return };
         self.paths.note(&self.own, &peer.address, (&peer.pairs, rail), event);
-    }
-
-    /// The state of the first rail to a peer: how many of its paths are known to be good.
-    pub(crate) fn path_state(&mut self, peer: PeerIndex) -> Option<PathState> {
-        let number = *self.peers.get(peer as usize)?.queue_pairs.first()?;
-        self.messenger.transport().endpoint().path_state(number).map(|(state, _)| state)
     }
 
     /// Sends a sign of life to a peer for which a receive waits, so that its loss is noticed.

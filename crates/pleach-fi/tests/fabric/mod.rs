@@ -106,6 +106,7 @@ pub(crate) struct Done {
 }
 
 /// An endpoint with its own domain, queue and counters.
+#[derive(Debug)]
 pub(crate) struct Node {
     fabric: *mut FidFabric,
     domain: *mut FidDomain,
@@ -257,6 +258,13 @@ impl Node {
             (self.av_ops().straddr)(self.av, name.as_ptr().cast(), text.as_mut_ptr().cast(), &raw mut length);
         }
         CStr::from_bytes_until_nul(&text).expect("a text").to_string_lossy().into_owned()
+    }
+
+    /// Inserts the address of a node of another process; returns its place.
+    pub(crate) fn know(&mut self, name: &[u8; ADDRESS_BYTES]) -> usize {
+        let handle = self.insert(name).expect("an address");
+        self.addresses.push(handle);
+        self.addresses.len() - 1
     }
 
     pub(crate) fn address_of(&self, node: usize) -> FiAddr {

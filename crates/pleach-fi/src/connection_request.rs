@@ -15,7 +15,7 @@ use crate::endpoint_address::{ADDRESS_BYTES, EndpointAddress, EndpointSecret};
 /// Rails between two endpoints.
 pub(crate) const MAX_RAILS: usize = 4;
 /// Bytes of a request or an answer.
-pub(crate) const REQUEST_BYTES: usize = ADDRESS_AT + ADDRESS_BYTES + 8;
+const REQUEST_BYTES: usize = ADDRESS_AT + ADDRESS_BYTES + 8;
 const MAC_BYTES: usize = 16;
 const ADDRESS_AT: usize = 52;
 
@@ -62,6 +62,12 @@ impl ConnectionRequest {
         let mac = mac_of(key, &bytes[MAC_BYTES..]);
         bytes[..MAC_BYTES].copy_from_slice(&mac);
         bytes
+    }
+
+    /// Who claims to send this; to find the key with which to verify it.
+    pub(crate) fn claimed_sender(bytes: &[u8]) -> Option<u64> {
+        let identity = bytes.get(ADDRESS_AT + 8..ADDRESS_AT + 16)?;
+        Some(u64::from_le_bytes(identity.try_into().expect("eight bytes")))
     }
 
     /// Verifies and parses; none if the key or the layout is wrong.
@@ -127,6 +133,7 @@ mod tests {
         let key = [3; 16];
         let mut bytes = request().to_bytes(&key);
         let read = ConnectionRequest::parse(&bytes, &key).expect("valid");
+        assert_eq!(ConnectionRequest::claimed_sender(&bytes), Some(9));
         assert_eq!(read, ConnectionRequest { sender: request().sender.public(), ..request() });
         assert_eq!(ConnectionRequest::parse(&bytes, &[4; 16]), None, "another job's key");
         for bit in 0..bytes.len() * 8 {

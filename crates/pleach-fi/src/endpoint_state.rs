@@ -10,6 +10,7 @@ use crate::abi::{FI_COMPLETION, FI_ECRC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMO
 use crate::envelope::{Envelope, PING_TAG, PING_TOKEN};
 use crate::match_lists::{MatchLists, MessageSource, UnexpectedBody, UnexpectedMessage};
 use crate::message_port::{MessagePort, PeerIndex, PortEvent};
+use crate::number_map::NumberMap;
 use crate::queues::{CompletionEntry, ErrorEntry, Queues};
 use crate::user_memory::UserBuffer;
 
@@ -93,10 +94,10 @@ pub(crate) struct EndpointState {
     pub(crate) untagged: MatchLists,
     /// Messages that a probe has set aside, by the context of the probe.
     pub(crate) claimed: HashMap<usize, UnexpectedMessage>,
-    pub(crate) sends: HashMap<u64, PendingSend>,
+    pub(crate) sends: NumberMap<PendingSend>,
     pub(crate) copied_bytes: usize,
-    pub(crate) receives: HashMap<u64, ActiveReceive>,
-    pub(crate) multis: HashMap<u64, MultiBuffer>,
+    pub(crate) receives: NumberMap<ActiveReceive>,
+    pub(crate) multis: NumberMap<MultiBuffer>,
     pub(crate) next_token: u64,
     progress_calls: u32,
 }
@@ -113,10 +114,10 @@ impl EndpointState {
             tagged: MatchLists::default(),
             untagged: MatchLists::default(),
             claimed: HashMap::new(),
-            sends: HashMap::new(),
+            sends: NumberMap::default(),
             copied_bytes: 0,
-            receives: HashMap::new(),
-            multis: HashMap::new(),
+            receives: NumberMap::default(),
+            multis: NumberMap::default(),
             next_token: 0,
             progress_calls: 0,
         }

@@ -28,6 +28,7 @@ mod log;
 mod match_lists;
 mod memory_region;
 mod message_port;
+mod number_map;
 mod objects;
 mod path_log;
 mod peer_connection;

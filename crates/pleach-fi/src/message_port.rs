@@ -20,16 +20,18 @@ use transport::udp::{Endpoint, EndpointEvent, EndpointOptions, FaultInjector, Ud
 use units::{QpNumber, Rank, Span, Time};
 use wire::QueueKey;
 
-use crate::connection_request::{MAX_RAILS, REQUEST_BYTES};
+use crate::connection_request::MAX_RAILS;
 use crate::endpoint_address::{EndpointAddress, EndpointSecret, fitting_paths};
 use crate::local_paths::local_paths;
+use crate::number_map::NumberMap;
 use crate::path_log::PathLog;
 use crate::peer_connection::{PeerConnection, PeerState};
 
 /// The key of datagram queue pairs. It separates nothing: the MAC does.
 pub(crate) const DATAGRAM_KEY: QueueKey = QueueKey(0x504c);
-/// Posted buffers for connection requests.
-const POSTED_DATAGRAMS: usize = 64;
+/// Posted buffers for connection requests. Any datagram fits: one that does not would use a buffer up.
+const POSTED_DATAGRAMS: usize = 32;
+const DATAGRAM_BYTES: usize = units::limits::MAX_MTU as usize;
 /// Bytes of messages that a peer may send before they are received.
 const CREDIT_BYTES: u64 = 32 << 20;
 /// How often connections are looked after.
@@ -79,11 +81,11 @@ pub(crate) struct MessagePort {
     pub(crate) datagrams: QpNumber,
     pub(crate) peers: Vec<PeerConnection>,
     by_identity: HashMap<u64, PeerIndex>,
-    sends: HashMap<u64, u64>,
-    receives: HashMap<u64, u64>,
+    sends: NumberMap<u64>,
+    receives: NumberMap<u64>,
     /// Sends that are complete but whose memory a packet still refers to.
     returning: Vec<(u64, Arc<dyn LentBytes>)>,
-    loans: HashMap<u64, Arc<dyn LentBytes>>,
+    loans: NumberMap<Arc<dyn LentBytes>>,
     pub(crate) events: VecDeque<PortEvent>,
     housekeeping_at: Time,
     paths: PathLog,
@@ -106,7 +108,7 @@ impl MessagePort {
         }
         let datagrams = endpoint.create_datagram(DATAGRAM_KEY);
         for _ in 0..POSTED_DATAGRAMS {
-            let posted = endpoint.post_datagram_receive(datagrams, vec![0; REQUEST_BYTES]);
+            let posted = endpoint.post_datagram_receive(datagrams, vec![0; DATAGRAM_BYTES]);
             posted.map_err(|error| format!("cannot post a buffer for connection requests: {error}"))?;
         }
         let mut random = [0; 24];
@@ -131,10 +133,10 @@ impl MessagePort {
             datagrams,
             peers: Vec::new(),
             by_identity: HashMap::new(),
-            sends: HashMap::new(),
-            receives: HashMap::new(),
+            sends: NumberMap::default(),
+            receives: NumberMap::default(),
             returning: Vec::new(),
-            loans: HashMap::new(),
+            loans: NumberMap::default(),
             events: VecDeque::new(),
             housekeeping_at: Time::ZERO,
             paths: PathLog::from_environment(),
@@ -154,6 +156,10 @@ impl MessagePort {
         self.peers.push(PeerConnection::new(address.clone()));
         self.by_identity.insert(address.identity, index);
         index
+    }
+
+    pub(crate) fn known_peer(&self, identity: u64) -> Option<PeerIndex> {
+        self.by_identity.get(&identity).copied()
     }
 
     /// The identity of a peer.

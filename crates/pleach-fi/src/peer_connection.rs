@@ -143,18 +143,13 @@ impl MessagePort {
         {
             return self.handle_connect(&request);
         }
-        for peer in 0..self.peers.len() as PeerIndex {
-            let found = &self.peers[peer as usize];
-            if !matches!(found.state, PeerState::Connecting(_)) {
-                continue;
-            }
-            if let Some(answer) = ConnectionRequest::parse(bytes, &found.address.secret)
-                && answer.kind == RequestKind::Accept
-                && answer.sender.identity == found.address.identity
-                && answer.receiver == self.own.identity
-            {
-                return self.handle_accept(peer, &answer);
-            }
+        let claimed = ConnectionRequest::claimed_sender(bytes).and_then(|identity| self.known_peer(identity));
+        if let Some(peer) = claimed
+            && let Some(answer) = ConnectionRequest::parse(bytes, &self.peers[peer as usize].address.secret)
+            && answer.kind == RequestKind::Accept
+            && answer.receiver == self.own.identity
+        {
+            self.handle_accept(peer, &answer);
         }
     }
 

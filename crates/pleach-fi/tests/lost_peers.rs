@@ -113,9 +113,8 @@ fn a_receive_that_waits_for_a_killed_process_fails_with_the_cause() {
     assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 56), "a receive that is posted later");
 }
 
-/// A message whose announcement arrived, and whose sender is gone before it is received.
 #[test]
-fn a_message_of_a_lost_sender_fails_its_receive_and_others_go_on() {
+fn a_killed_peer_does_not_delay_messages_of_others() {
     let (mut node, mut peer) = with_peer();
     peer.kill();
     let own = node.name();

@@ -440,7 +440,6 @@ unsafe extern "C" fn injectdata(ep: *mut FidEp, buf: *const c_void, len: usize, 
     unsafe { start_send(ep, one(buf, len), (to, envelope), std::ptr::null_mut(), None, true) }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the signature is libfabric's")]
 unsafe extern "C" fn trecv(
     ep: *mut FidEp,
     buf: *mut c_void,
@@ -455,7 +454,6 @@ unsafe extern "C" fn trecv(
     unsafe { start_receive(ep, one(buf, len), (from, Some((tag, ignore))), context, None) }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the signature is libfabric's")]
 unsafe extern "C" fn trecvv(
     ep: *mut FidEp,
     iov: *const Iovec,
@@ -521,7 +519,6 @@ unsafe extern "C" fn tinject(ep: *mut FidEp, buf: *const c_void, len: usize, to:
     unsafe { start_send(ep, one(buf, len), (to, tagged(tag)), std::ptr::null_mut(), None, true) }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the signature is libfabric's")]
 unsafe extern "C" fn tsenddata(
     ep: *mut FidEp,
     buf: *const c_void,

@@ -274,7 +274,7 @@ impl EndpointState {
         }
         let ReceiveRequest { buffer, is_tagged, filter, context, flags } = request;
         let wants_completion = self.receive_targets.wants(flags);
-        let mut posted = PostedReceive { context, filter, buffer, wants_completion, multi: None };
+        let posted = PostedReceive { context, filter, buffer, wants_completion, multi: None };
         if flags & FI_MULTI_RECV != 0 {
             return if is_tagged { -(EINVAL as isize) } else { self.post_multi(queues, posted) };
         }
@@ -285,13 +285,12 @@ impl EndpointState {
             self.receive(queues, posted, message);
             return 0;
         }
-        if let Some(MessageSource::Peer(peer)) = filter.source {
-            if let Some(why) = self.port.lost(peer) {
-                let detail = queues.note_loss(&why.to_owned());
-                posted.multi = None;
-                self.fail_posted(queues, &posted, is_tagged, (EHOSTUNREACH, detail));
-                return 0;
-            }
+        if let Some(MessageSource::Peer(peer)) = filter.source
+            && let Some(why) = self.port.lost(peer)
+        {
+            let detail = queues.note_loss(why);
+            self.fail_posted(queues, &posted, is_tagged, (EHOSTUNREACH, detail));
+            return 0;
         }
         self.lists(is_tagged).posted.push_back(posted);
         0

@@ -15,7 +15,6 @@ fn region(context: *mut c_void) -> FidMr {
     FidMr { fid, mem_desc: std::ptr::null_mut(), key: NEXT_KEY.fetch_add(1, Ordering::Relaxed) }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the signature is libfabric's")]
 pub(crate) unsafe extern "C" fn register(
     _: *mut Fid,
     _: *const c_void,
@@ -32,7 +31,6 @@ pub(crate) unsafe extern "C" fn register(
     0
 }
 
-#[expect(clippy::too_many_arguments, reason = "the signature is libfabric's")]
 pub(crate) unsafe extern "C" fn register_list(
     _: *mut Fid,
     _: *const Iovec,

@@ -28,6 +28,7 @@ const RECEIVE_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 const MAX_MESSAGE_BYTES: usize = 1 << 40;
 const QUEUE_SIZE: usize = 1 << 16;
 const OBJECTS: usize = 1 << 10;
+const _: () = assert!(ADDRESS_BYTES <= 64, "MPIs reserve 64 bytes");
 
 unsafe extern "C" {
     fn calloc(count: usize, size: usize) -> *mut c_void;
@@ -174,7 +175,6 @@ unsafe fn build(version: u32, hints: Option<&FiInfo>) -> Option<*mut FiInfo> {
         ((*info).tx_attr, (*info).rx_attr, (*info).ep_attr) = (tx, rx, ep);
         ((*info).domain_attr, (*info).fabric_attr) = (domain, fabric);
     }
-    debug_assert!(ADDRESS_BYTES <= 64, "MPIs reserve 64 bytes");
     Some(info)
 }
 

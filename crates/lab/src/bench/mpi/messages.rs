@@ -148,7 +148,8 @@ fn collect(output: &Receiver<OutputLine>, launcher: &[ChildProcess], name: &str)
         let said = || launcher.iter().map(ChildProcess::last_stderr_lines).collect::<String>();
         match output.recv_timeout(TIMEOUT) {
             Ok((_, Some(line))) => {
-                let value = line.strip_prefix(MEASURES[found.len()].0).and_then(|rest| rest.trim().parse().ok());
+                let value =
+                    line.strip_prefix(MEASURES[found.len()].0).and_then(|rest| rest.trim().parse::<f64>().ok());
                 found.extend(value);
             }
             Ok((_, None)) | Err(RecvTimeoutError::Disconnected) => {

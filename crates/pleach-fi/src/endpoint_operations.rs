@@ -64,7 +64,7 @@ impl EndpointState {
     pub(crate) unsafe fn send(&mut self, queues: &mut Queues, to: MessageSource, request: SendRequest) -> isize {
         let SendRequest { buffer, envelope, context, flags, is_inject } = request;
         let length = buffer.len();
-        let is_full = self.sends.len() >= MAX_PENDING || self.copied_bytes >= MAX_COPIED_BYTES;
+        let is_full = self.sends.len() >= MAX_PENDING || self.copied_bytes + self.own_bytes >= MAX_COPIED_BYTES;
         if is_full || queues.is_full(self.send_targets.queue) {
             return -(EAGAIN as isize);
         }
@@ -141,7 +141,8 @@ impl EndpointState {
         loop {
             let lists = self.lists(is_tagged);
             let Some(index) = lists.find_posted(message.source, tag) else {
-                return lists.unexpected.push_back(message);
+                self.own_bytes += own_bytes(&message);
+                return self.lists(is_tagged).unexpected.push_back(message);
             };
             if let Some(number) = lists.posted[index].multi {
                 if self.take_part(queues, number, index, message.length) {
@@ -278,9 +279,8 @@ impl EndpointState {
         if flags & FI_MULTI_RECV != 0 {
             return if is_tagged { -(EINVAL as isize) } else { self.post_multi(queues, posted) };
         }
-        let lists = self.lists(is_tagged);
-        if let Some(index) = lists.find_unexpected(&filter)
-            && let Some(message) = lists.unexpected.remove(index)
+        if let Some(index) = self.lists(is_tagged).find_unexpected(&filter)
+            && let Some(message) = self.take_unexpected(is_tagged, index)
         {
             self.receive(queues, posted, message);
             return 0;
@@ -308,11 +308,17 @@ impl EndpointState {
         // What waits is delivered again, in order, while the buffer has space.
         while self.multis.get(&number).is_some_and(|multi| !multi.is_done)
             && let Some(index) = self.untagged.find_unexpected(&filter)
-            && let Some(message) = self.untagged.unexpected.remove(index)
+            && let Some(message) = self.take_unexpected(false, index)
         {
             self.deliver(queues, message);
         }
         0
+    }
+
+    fn take_unexpected(&mut self, is_tagged: bool, index: usize) -> Option<UnexpectedMessage> {
+        let message = self.lists(is_tagged).unexpected.remove(index)?;
+        self.own_bytes -= own_bytes(&message);
+        Some(message)
     }
 
     /// FI_PEEK looks for a message, FI_CLAIM sets it aside or takes it, FI_DISCARD drops it.
@@ -341,7 +347,7 @@ impl EndpointState {
         };
         let entry = self.probe_entry(context, &self.tagged.unexpected[index]);
         if flags & (FI_CLAIM | FI_DISCARD) != 0
-            && let Some(message) = self.tagged.unexpected.remove(index)
+            && let Some(message) = self.take_unexpected(true, index)
         {
             if flags & FI_DISCARD != 0 {
                 self.drop_message(queues, message);
@@ -389,6 +395,14 @@ impl EndpointState {
     /// The flags of a receive call without flags of its own.
     pub(crate) fn receive_op_flags(&self) -> u64 {
         self.receive_targets.op_flags & !(FI_PEEK | FI_CLAIM | FI_DISCARD | FI_MSG)
+    }
+}
+
+/// What a message that waits for a receive counts against the limit of copied bytes. Peers have credit instead (P-63).
+fn own_bytes(message: &UnexpectedMessage) -> usize {
+    match &message.body {
+        UnexpectedBody::Copied(bytes) => bytes.len() + 64,
+        UnexpectedBody::Remote(..) | UnexpectedBody::Lent(..) => 0,
     }
 }
 

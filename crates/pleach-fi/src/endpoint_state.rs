@@ -96,6 +96,8 @@ pub(crate) struct EndpointState {
     pub(crate) claimed: HashMap<usize, UnexpectedMessage>,
     pub(crate) sends: NumberMap<PendingSend>,
     pub(crate) copied_bytes: usize,
+    /// Bytes of copied messages to this endpoint itself that wait for a receive.
+    pub(crate) own_bytes: usize,
     pub(crate) receives: NumberMap<ActiveReceive>,
     pub(crate) multis: NumberMap<MultiBuffer>,
     pub(crate) next_token: u64,
@@ -116,6 +118,7 @@ impl EndpointState {
             claimed: HashMap::new(),
             sends: NumberMap::default(),
             copied_bytes: 0,
+            own_bytes: 0,
             receives: NumberMap::default(),
             multis: NumberMap::default(),
             next_token: 0,

@@ -311,6 +311,43 @@ fn a_flood_of_unexpected_messages_waits_and_arrives() {
     }
 }
 
+/// Anyone can send to the port: random packets, and long ones, neither disturb messages nor keep others from connecting.
+#[test]
+fn foreign_packets_do_no_harm() {
+    let [mut a, mut b] = connect(2).try_into().expect("two");
+    let text = b.address_text(&b.name());
+    let target: std::net::SocketAddr = text.trim_start_matches("pleach://").parse().expect("an address");
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let throw = |seed: usize| {
+        for number in 0..200 {
+            let packet = pattern(seed * 1_000 + number, [0, 1, 30, 60, 124, 300, 1_400, 5_000][number % 8]);
+            let _ = socket.send_to(&packet, target);
+        }
+    };
+    throw(1);
+    for number in 0..50 {
+        let (sent, mut got) = (pattern(number, 20_000), vec![0; 20_000]);
+        b.trecv(&mut got, FI_ADDR_UNSPEC, 1, 0, 1);
+        assert_eq!(a.tsend(&sent, b.index, 1, 1), 0);
+        throw(number);
+        fabric::wait_for(&mut [&mut a, &mut b], 1);
+        fabric::wait_for(&mut [&mut a, &mut b], 0);
+        assert!(sent == got);
+    }
+}
+
+#[test]
+fn messages_to_itself_that_nobody_receives_are_bounded() {
+    let [mut a] = connect(1).try_into().expect("one");
+    let (message, own) = (pattern(1, 16_000), a.index);
+    let accepted = (0..100_000).take_while(|_| a.tinject(&message, own, 1) == 0).count();
+    assert!((1_000..10_000).contains(&accepted), "{accepted}");
+    let mut got = vec![0; 16_000];
+    a.trecv(&mut got, FI_ADDR_UNSPEC, 1, 0, 1);
+    fabric::wait_for(&mut [&mut a], 0);
+    assert_eq!(a.tinject(&message, own, 1), 0, "there is space again");
+}
+
 /// Sends to a peer that takes nothing end with "try again", not with more and more memory.
 #[test]
 fn sends_that_nobody_receives_are_bounded() {

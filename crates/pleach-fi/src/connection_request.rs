@@ -1,7 +1,7 @@
 //! How two endpoints agree on queue pairs (P-119, P-120): a request and its answer, in datagrams that may be lost or forged.
 //!
 //! ```text
-//!  0  MAC of the rest   16  kind   17  rails   18  0   20  link bytes   24  attempt   32  PSN   36  queue pairs (4 each)
+//!  0  MAC of the rest   16  kind   17  rails   18  rank   20  link bytes   24  attempt   32  PSN   36  queue pairs (4 each)
 //! 52  the sender's address, without its secret   116 the receiver's identity
 //! ```
 //! The key of the MAC is the secret of the endpoint that is asked: who asks has it from the launcher.
@@ -17,6 +17,7 @@ pub(crate) const MAX_RAILS: usize = 4;
 /// Bytes of a request or an answer.
 const REQUEST_BYTES: usize = ADDRESS_AT + ADDRESS_BYTES + 8;
 const MAC_BYTES: usize = 16;
+const NO_RANK: u16 = u16::MAX;
 const ADDRESS_AT: usize = 52;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ pub(crate) struct ConnectionRequest {
     /// The longest packets that the sender's links carry.
     pub(crate) link_bytes: u32,
     pub(crate) sender: EndpointAddress,
+    /// The sender's rank, for reports.
+    pub(crate) rank: Option<u16>,
     /// The identity of the endpoint that this is for.
     pub(crate) receiver: u64,
 }
@@ -51,6 +54,7 @@ impl ConnectionRequest {
         };
         let rails = self.pairs.len().min(MAX_RAILS);
         bytes[17] = rails as u8;
+        bytes[18..20].copy_from_slice(&self.rank.unwrap_or(NO_RANK).to_le_bytes());
         bytes[20..24].copy_from_slice(&self.link_bytes.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.attempt.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.psn.get().to_le_bytes());
@@ -97,6 +101,7 @@ impl ConnectionRequest {
             psn: Psn::new(four(32) & 0xff_ffff),
             link_bytes: four(20),
             sender: EndpointAddress::parse(&bytes[ADDRESS_AT..ADDRESS_AT + ADDRESS_BYTES])?,
+            rank: Some(u16::from_le_bytes([bytes[18], bytes[19]])).filter(|rank| *rank != NO_RANK),
             receiver: word(ADDRESS_AT + ADDRESS_BYTES),
         })
     }
@@ -124,6 +129,7 @@ mod tests {
             psn: Psn::new(1234),
             link_bytes: 1500,
             sender,
+            rank: Some(7),
             receiver: 4,
         }
     }

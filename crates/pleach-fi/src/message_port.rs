@@ -330,7 +330,7 @@ impl MessagePort {
     fn note_path_event(&mut self, pair: QpNumber, event: &PathEvent) {
         let Some((rank, rail)) = self.messenger.transport().rail_of(pair) else { return };
         let Some(peer) = self.peers.get(rank.0 as usize) else { return };
-        self.paths.note(&self.own, &peer.address, (&peer.pairs, rail), event);
+        self.paths.note(&self.own, peer, rail, event);
     }
 
     /// Sends a sign of life to a peer for which a receive waits, so that its loss is noticed.

@@ -12,6 +12,7 @@ use protocol::messaging::RailIndex;
 use units::PathId;
 
 use crate::endpoint_address::EndpointAddress;
+use crate::peer_connection::PeerConnection;
 
 /// The directory for events.
 const DIRECTORY: &str = "PLEACH_FI_EVENTS";
@@ -20,35 +21,33 @@ const MAX_EVENTS: u32 = 10_000;
 /// Where launchers put the rank of a process.
 const RANKS: [&str; 5] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "PLEACH_RANK"];
 
+/// This process's rank, if its launcher says it.
+pub(crate) fn launch_rank() -> Option<u16> {
+    RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
+}
+
 /// Writes the changes of paths.
 pub(crate) struct PathLog {
     file: Option<File>,
-    rank: Option<String>,
+    rank: Option<u16>,
     written: u32,
 }
 
 impl PathLog {
     /// As the environment says; off without it, or if the file cannot be created.
     pub(crate) fn from_environment() -> Self {
-        let rank = RANKS.iter().find_map(|name| std::env::var(name).ok());
         let directory = std::env::var_os(DIRECTORY).map(PathBuf::from);
         let path = directory.map(|directory| directory.join(format!("messages-{}.jsonl", std::process::id())));
         let file = path.and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
-        Self { file, rank, written: 0 }
+        Self { file, rank: launch_rank(), written: 0 }
     }
 
     /// Notes a change of a path of a rail. Rail `r` numbers its paths from the `r`-th on.
-    pub(crate) fn note(
-        &mut self,
-        own: &EndpointAddress,
-        peer: &EndpointAddress,
-        (pairs, rail): (&[(usize, usize)], RailIndex),
-        event: &PathEvent,
-    ) {
+    pub(crate) fn note(&mut self, own: &EndpointAddress, peer: &PeerConnection, rail: RailIndex, event: &PathEvent) {
         let Some(file) = self.file.as_mut().filter(|_| self.written < MAX_EVENTS) else { return };
         let name = |path: PathId| {
-            let (local, remote) = pairs[(rail.index() + path.index()) % pairs.len()];
-            format!("{} -> {}", own.paths[local].address.ip(), peer.paths[remote].address)
+            let (local, remote) = peer.pairs[(rail.index() + path.index()) % peer.pairs.len()];
+            format!("{} -> {}", own.paths[local].address.ip(), peer.address.paths[remote].address.ip())
         };
         let (what, from, to) = match event {
             PathEvent::Migrated { from, to, cause } => {
@@ -60,9 +59,10 @@ impl PathLog {
             PathEvent::Armed(_) => return,
         };
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
-        let rank = self.rank.as_deref().unwrap_or("?");
+        let name = |rank: Option<u16>| rank.map_or_else(|| "?".to_owned(), |rank| rank.to_string());
+        let (rank, to_rank) = (name(self.rank), name(peer.rank));
         let line = format!(
-            "{{\"time\":{seconds:.6},\"rank\":\"{rank}\",\"rail\":{},\"event\":\"{what}\",\"from\":\"{from}\",\"to\":\"{to}\"}}\n",
+            "{{\"time\":{seconds:.6},\"rank\":\"{rank}\",\"peer\":\"{to_rank}\",\"rail\":{},\"event\":\"{what}\",\"from\":\"{from}\",\"to\":\"{to}\"}}\n",
             rail.0
         );
         self.written += 1;

@@ -17,6 +17,7 @@ use crate::connection_request::{ConnectionRequest, MAX_RAILS, RequestKind};
 use crate::endpoint_address::{EndpointAddress, common_paths};
 use crate::local_paths::link_bytes;
 use crate::message_port::{MessagePort, OutgoingMessage, PeerIndex};
+use crate::path_log::launch_rank;
 
 /// The first wait for an answer; it doubles with every request.
 const FIRST_RETRY: Span = Span::from_micros(20_000);
@@ -49,6 +50,8 @@ pub(crate) enum PeerState {
 #[derive(Debug)]
 pub(crate) struct PeerConnection {
     pub(crate) address: EndpointAddress,
+    /// Its rank, if its launcher told it and it is connected.
+    pub(crate) rank: Option<u16>,
     pub(crate) state: PeerState,
     /// Messages that wait for the connection.
     pub(crate) waiting: VecDeque<OutgoingMessage>,
@@ -65,6 +68,7 @@ impl PeerConnection {
     pub(crate) fn new(address: EndpointAddress) -> Self {
         Self {
             address,
+            rank: None,
             state: PeerState::Unconnected,
             waiting: VecDeque::new(),
             pairs: Vec::new(),
@@ -111,6 +115,7 @@ impl MessagePort {
             psn: attempt.psn,
             link_bytes: self.link_bytes_to(peer),
             sender: self.own.clone(),
+            rank: launch_rank(),
             receiver: found.address.identity,
         };
         let bytes = request.to_bytes(&found.address.secret);
@@ -179,6 +184,7 @@ impl MessagePort {
             psn: own_psn,
             link_bytes: link,
             sender: self.own.clone(),
+            rank: launch_rank(),
             receiver: request.sender.identity,
         };
         if self.connect_rails(peer, request, (own_psn, link)) {
@@ -235,6 +241,7 @@ impl MessagePort {
         let found = &self.peers[peer as usize];
         let (pairs, numbers) = (found.pairs.clone(), found.queue_pairs.clone());
         let addresses = found.address.paths.clone();
+        self.peers[peer as usize].rank = remote.rank;
         if remote.pairs.len() != numbers.len() {
             return false; // The ends do not see the same paths: this request is not from the address that we know.
         }

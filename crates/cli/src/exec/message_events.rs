@@ -15,6 +15,7 @@ pub(crate) struct PathChange {
     /// Seconds since 1970.
     pub time: f64,
     pub rank: String,
+    pub peer: String,
     pub rail: u8,
     pub event: String,
     pub from: String,
@@ -56,9 +57,9 @@ impl MessageEvents {
         let changes = pluralize(self.changes.len() as u64, "path change");
         let mut lines = vec![("messages", format!("by Pleach for {ranks} of this host; {changes}"))];
         for change in self.changes.iter().take(MAX_LINES) {
-            let PathChange { rank, event, from, to, .. } = change;
+            let PathChange { rank, peer, event, from, to, .. } = change;
             let arrow = if to.is_empty() { String::new() } else { format!(" to {to}") };
-            lines.push(("", format!("rank {rank} {event}: {from}{arrow}")));
+            lines.push(("", format!("rank {rank} -> {peer} {event}: {from}{arrow}")));
         }
         if self.changes.len() > MAX_LINES {
             lines.push(("", format!("{} more: see --format json", self.changes.len() - MAX_LINES)));
@@ -76,7 +77,9 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("pleach-events-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let line = |time: f64, rank: u32| {
-            format!(r#"{{"time":{time:.6},"rank":"{rank}","rail":0,"event":"moved (timeout)","from":"a","to":"b"}}"#)
+            format!(
+                r#"{{"time":{time:.6},"rank":"{rank}","peer":"9","rail":0,"event":"moved (timeout)","from":"a","to":"b"}}"#
+            )
         };
         std::fs::write(folder.join("messages-1.jsonl"), line(2.0, 1) + "\n{\"time\":3").expect("a file");
         std::fs::write(folder.join("messages-2.jsonl"), line(1.0, 0)).expect("a file");
@@ -85,7 +88,7 @@ mod tests {
         assert_eq!(found.processes, 2);
         let ranks: Vec<&str> = found.changes.iter().map(|change| change.rank.as_str()).collect();
         assert_eq!(ranks, ["0", "1"]);
-        assert!(found.lines()[1].1.contains("rank 0 moved (timeout): a to b"), "{:?}", found.lines());
+        assert!(found.lines()[1].1.contains("rank 0 -> 9 moved (timeout): a to b"), "{:?}", found.lines());
         assert!(MessageEvents::default().lines()[0].1.contains("no rank"));
         std::fs::remove_dir_all(folder).expect("our own folder");
     }

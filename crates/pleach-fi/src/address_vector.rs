@@ -7,8 +7,7 @@ use crate::abi::*;
 use crate::endpoint_address::{ADDRESS_BYTES, EndpointAddress};
 use crate::endpoint_state::{EINVAL, ENOENT};
 use crate::event_queue::report_insertion;
-use crate::fabric::domain_of;
-use crate::objects::{AvObject, hand_out, head, object, take_back};
+use crate::objects::{AvObject, domain_of, hand_out, head, object, take_back};
 use crate::queues::AddressVector;
 use crate::unsupported::{no_control, object_ops, unsupported};
 

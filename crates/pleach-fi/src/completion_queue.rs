@@ -10,8 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::abi::*;
 use crate::address_vector::write_text;
 use crate::endpoint_state::{EAGAIN, EINVAL, ENOSYS};
-use crate::fabric::domain_of;
-use crate::objects::{CqObject, hand_out, head, object, take_back};
+use crate::objects::{CqObject, domain_of, hand_out, head, object, take_back};
 use crate::queues::{CompletionQueue, WaitObject};
 use crate::unsupported::{no_bind, object_ops, unsupported};
 

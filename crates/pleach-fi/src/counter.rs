@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::abi::*;
 use crate::endpoint_state::{EINVAL, ETIMEDOUT};
-use crate::fabric::domain_of;
-use crate::objects::{CntrObject, hand_out, head, object, take_back};
+use crate::objects::{CntrObject, domain_of, hand_out, head, object, take_back};
 use crate::queues::CompletionCounter;
 use crate::unsupported::{no_bind, no_control, object_ops, unsupported};
 

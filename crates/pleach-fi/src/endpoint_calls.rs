@@ -9,10 +9,9 @@ use crate::domain::{DomainState, wait_descriptor};
 use crate::endpoint_operations::{ReceiveRequest, SendRequest};
 use crate::endpoint_state::{EINVAL, ENOSYS, EndpointState};
 use crate::envelope::Envelope;
-use crate::fabric::domain_of;
 use crate::match_lists::{MessageSource, ReceiveFilter};
 use crate::message_port::MessagePort;
-use crate::objects::{AvObject, CntrObject, CqObject, EpObject, hand_out, head, object, take_back};
+use crate::objects::{AvObject, CntrObject, CqObject, EpObject, domain_of, hand_out, head, object, take_back};
 use crate::unsupported::{UNSUPPORTED, object_ops, unsupported};
 use crate::user_memory::UserBuffer;
 

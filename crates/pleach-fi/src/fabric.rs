@@ -1,7 +1,6 @@
 //! Fabric and domain: the objects from which the application opens all others.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
 use crate::abi::*;
 use crate::address_vector::open_vector;
@@ -12,14 +11,8 @@ use crate::endpoint_calls::{open_endpoint, open_endpoint2};
 use crate::endpoint_state::{EAGAIN, EINVAL};
 use crate::event_queue::open_event_queue;
 use crate::memory_region::{register, register_attributes, register_list};
-use crate::objects::{hand_out, head, object, take_back};
+use crate::objects::{DomainHandle, hand_out, head, take_back};
 use crate::unsupported::{no_bind, no_control, object_ops, unsupported};
-
-#[repr(C)]
-pub(crate) struct DomainHandle {
-    head: FidDomain,
-    pub(crate) domain: Arc<Domain>,
-}
 
 static FABRIC_FID: FiOps = object_ops(close_fabric, no_bind, no_control);
 static FABRIC: FiOpsFabric = FiOpsFabric {
@@ -127,13 +120,4 @@ unsafe extern "C" fn try_wait(_: *mut FidFabric, fids: *mut *mut Fid, count: c_i
         }
     }
     0
-}
-
-/// The domain of a handle from the application.
-///
-/// # Safety
-/// The handle is one that [`open_domain`] made.
-pub(crate) unsafe fn domain_of<'a>(handle: *const FidDomain) -> &'a Arc<Domain> {
-    // SAFETY: as this function's caller promises.
-    unsafe { &object::<DomainHandle>(handle.cast()).domain }
 }

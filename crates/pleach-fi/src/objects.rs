@@ -3,8 +3,24 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::abi::{FiOps, FiOpsAv, FiOpsCntr, FiOpsCq, Fid, FidEp, FidWith};
+use crate::abi::{FiOps, FiOpsAv, FiOpsCntr, FiOpsCq, Fid, FidDomain, FidEp, FidWith};
 use crate::domain::Domain;
+
+/// A domain, as the application holds it.
+#[repr(C)]
+pub(crate) struct DomainHandle {
+    pub(crate) head: FidDomain,
+    pub(crate) domain: Arc<Domain>,
+}
+
+/// The domain of a handle from the application.
+///
+/// # Safety
+/// The handle is a live one of this provider.
+pub(crate) unsafe fn domain_of<'a>(handle: *const FidDomain) -> &'a Arc<Domain> {
+    // SAFETY: as this function's caller promises.
+    unsafe { &object::<DomainHandle>(handle.cast()).domain }
+}
 
 /// An object of a domain.
 #[repr(C)]

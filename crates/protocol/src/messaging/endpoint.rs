@@ -9,13 +9,12 @@ use std::collections::BTreeMap;
 use units::{Rank, Time};
 
 use super::action::{InPlaceBuffers, MessagingAction, NoInPlaceBuffers};
-use super::arrival::{PostedMessage, queued_send};
 use super::completion::{MessageCompletion, MessageFailure, MessagePostError, PeerLossCause, RejectedPost};
 use super::endpoint_shared::{EndpointShared, MessagingCounters};
 use super::lent_buffer::SendBuffer;
 use super::limits::{MAX_MESSAGE_BYTES, MAX_PENDING};
 use super::matching::{MessageSelector, ProbedMessage, ReceiveId, SendId, WaitingReceive};
-use super::peer::MessagingPeer;
+use super::peer::{MessagingPeer, QueuedSend};
 use super::rails::RailIndex;
 use super::settings::MessagingSettings;
 
@@ -83,22 +82,22 @@ impl MessagingEndpoint {
         &mut self,
         now: Time,
         to: Rank,
-        message: PostedMessage,
+        (tag, note, data): (u64, u128, SendBuffer),
         buffers: &mut impl InPlaceBuffers,
     ) -> Result<SendId, (MessagePostError, SendBuffer)> {
-        let Some(peer) = self.peers.get_mut(&to) else { return Err((MessagePostError::Unknown(to), message.2)) };
+        let Some(peer) = self.peers.get_mut(&to) else { return Err((MessagePostError::Unknown(to), data)) };
         if let Some(cause) = peer.lost {
-            return Err((MessagePostError::Lost(to, cause), message.2));
+            return Err((MessagePostError::Lost(to, cause), data));
         }
-        if message.2.len() as u64 > MAX_MESSAGE_BYTES {
-            return Err((MessagePostError::TooLong, message.2));
+        if data.len() as u64 > MAX_MESSAGE_BYTES {
+            return Err((MessagePostError::TooLong, data));
         }
         if peer.queue.len() >= MAX_PENDING {
-            return Err((MessagePostError::Full, message.2));
+            return Err((MessagePostError::Full, data));
         }
         let id = SendId(self.next_send);
         self.next_send += 1;
-        let queued = queued_send(id, message);
+        let queued = QueuedSend { id, tag, note, data };
         self.shared.now = now;
         if let Some(queued) = peer.send_at_once(&mut self.shared, queued, buffers) {
             peer.queue.push_back(queued);

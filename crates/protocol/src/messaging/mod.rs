@@ -39,6 +39,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod unacked_log;
+mod user_matching;
 
 pub use action::{InPlaceBuffers, MessagingAction};
 pub use arrival::{MessageArrival, MessageMatching};

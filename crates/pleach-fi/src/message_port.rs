@@ -24,7 +24,7 @@ use crate::connection_request::MAX_RAILS;
 use crate::endpoint_address::{EndpointAddress, EndpointSecret, fitting_paths};
 use crate::local_paths::local_paths;
 use crate::number_map::NumberMap;
-use crate::path_log::PathLog;
+use crate::path_log::{LoggedRail, PathLog};
 use crate::peer_connection::{PeerConnection, PeerState};
 
 /// The key of datagram queue pairs. It separates nothing: the MAC does.
@@ -328,9 +328,11 @@ impl MessagePort {
     }
 
     fn note_path_event(&mut self, pair: QpNumber, event: &PathEvent) {
-        let Some((rank, rail)) = self.messenger.transport().rail_of(pair) else { return };
-        let Some(peer) = self.peers.get(rank.0 as usize) else { return };
-        self.paths.note(&self.own, peer, rail, event);
+        let Some((Rank(index), rail)) = self.messenger.transport().rail_of(pair) else { return };
+        let Some(peer) = self.peers.get(index as usize) else { return };
+        let PeerConnection { address, rank, pairs, .. } = peer;
+        let logged = LoggedRail { index: rail, peer: address, peer_rank: *rank, pairs };
+        self.paths.note(&self.own, &logged, event);
     }
 
     /// Sends a sign of life to a peer for which a receive waits, so that its loss is noticed.

@@ -12,7 +12,6 @@ use protocol::messaging::RailIndex;
 use units::PathId;
 
 use crate::endpoint_address::EndpointAddress;
-use crate::peer_connection::PeerConnection;
 
 /// The directory for events.
 const DIRECTORY: &str = "PLEACH_FI_EVENTS";
@@ -20,6 +19,15 @@ const DIRECTORY: &str = "PLEACH_FI_EVENTS";
 const MAX_EVENTS: u32 = 10_000;
 /// Where launchers put the rank of a process.
 const RANKS: [&str; 5] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "PLEACH_RANK"];
+
+/// A rail whose path changed.
+pub(crate) struct LoggedRail<'a> {
+    pub(crate) index: RailIndex,
+    pub(crate) peer: &'a EndpointAddress,
+    pub(crate) peer_rank: Option<u16>,
+    /// The paths to the peer; rail `r` numbers them from the `r`-th on.
+    pub(crate) pairs: &'a [(usize, usize)],
+}
 
 /// This process's rank, if its launcher says it.
 pub(crate) fn launch_rank() -> Option<u16> {
@@ -42,12 +50,12 @@ impl PathLog {
         Self { file, rank: launch_rank(), written: 0 }
     }
 
-    /// Notes a change of a path of a rail. Rail `r` numbers its paths from the `r`-th on.
-    pub(crate) fn note(&mut self, own: &EndpointAddress, peer: &PeerConnection, rail: RailIndex, event: &PathEvent) {
+    /// Notes a change of a path of a rail.
+    pub(crate) fn note(&mut self, own: &EndpointAddress, rail: &LoggedRail<'_>, event: &PathEvent) {
         let Some(file) = self.file.as_mut().filter(|_| self.written < MAX_EVENTS) else { return };
         let name = |path: PathId| {
-            let (local, remote) = peer.pairs[(rail.index() + path.index()) % peer.pairs.len()];
-            format!("{} -> {}", own.paths[local].address.ip(), peer.address.paths[remote].address.ip())
+            let (local, remote) = rail.pairs[(rail.index.index() + path.index()) % rail.pairs.len()];
+            format!("{} -> {}", own.paths[local].address.ip(), rail.peer.paths[remote].address.ip())
         };
         let (what, from, to) = match event {
             PathEvent::Migrated { from, to, cause } => {
@@ -60,10 +68,10 @@ impl PathLog {
         };
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
         let name = |rank: Option<u16>| rank.map_or_else(|| "?".to_owned(), |rank| rank.to_string());
-        let (rank, to_rank) = (name(self.rank), name(peer.rank));
+        let (rank, to_rank) = (name(self.rank), name(rail.peer_rank));
         let line = format!(
             "{{\"time\":{seconds:.6},\"rank\":\"{rank}\",\"peer\":\"{to_rank}\",\"rail\":{},\"event\":\"{what}\",\"from\":\"{from}\",\"to\":\"{to}\"}}\n",
-            rail.0
+            rail.index.0
         );
         self.written += 1;
         // The report is a courtesy: a full disk must not stop the program.

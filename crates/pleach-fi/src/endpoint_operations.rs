@@ -17,8 +17,8 @@ use crate::endpoint_state::{
     receive_flags,
 };
 use crate::envelope::{Envelope, MAX_PREFIX_BYTES};
-use crate::match_lists::{MessageSource, PostedReceive, ReceiveFilter, UnexpectedBody, UnexpectedMessage};
-use crate::message_port::{OutgoingBody, OutgoingMessage};
+use crate::match_lists::{FabricMessage, FabricMessageBody, FabricReceive, MessageSource, ReceiveFilter};
+use crate::message_port::{PortSend, PortSendBody};
 use crate::queues::{CompletionEntry, ErrorEntry, Queues};
 use crate::user_memory::{GatheredBytes, MemoryLoan, UserBuffer};
 
@@ -96,14 +96,14 @@ impl EndpointState {
             let (tag, mut bytes) = envelope.short(length);
             // SAFETY: the memory is valid during this call.
             unsafe { buffer.append_to(&mut bytes) };
-            (tag, OutgoingBody::Copied(bytes))
+            (tag, PortSendBody::Copied(bytes))
         } else {
             // SAFETY: the send completes only after the loan has ended.
             let loan = unsafe { loan_of(&buffer, must_copy) };
             let (tag, note) = envelope.long();
-            (tag, OutgoingBody::Lent { note, loan })
+            (tag, PortSendBody::Lent { note, loan })
         };
-        let Err(error) = self.port.send(peer, OutgoingMessage { token, tag, body }) else { return 0 };
+        let Err(error) = self.port.send(peer, PortSend { token, tag, body }) else { return 0 };
         self.sends.remove(&token);
         self.copied_bytes -= copied;
         -(match error {
@@ -128,15 +128,15 @@ impl EndpointState {
             // SAFETY: the memory is valid during this call.
             unsafe { buffer.append_to(&mut bytes) };
             self.complete_send(queues, token);
-            UnexpectedBody::Copied(bytes)
+            FabricMessageBody::Copied(bytes)
         } else {
-            UnexpectedBody::Lent(token, buffer)
+            FabricMessageBody::Lent(token, buffer)
         };
-        self.deliver(queues, UnexpectedMessage { source: MessageSource::Own, envelope, length, body });
+        self.deliver(queues, FabricMessage { source: MessageSource::Own, envelope, length, body });
     }
 
     /// Pairs a message with a receive, or keeps it.
-    pub(crate) fn deliver(&mut self, queues: &mut Queues, message: UnexpectedMessage) {
+    pub(crate) fn deliver(&mut self, queues: &mut Queues, message: FabricMessage) {
         let (is_tagged, tag) = (message.envelope.tag.is_some(), message.envelope.tag.unwrap_or(0));
         loop {
             let lists = self.lists(is_tagged);
@@ -184,7 +184,7 @@ impl EndpointState {
     }
 
     /// Receives a message into a part of a buffer for several.
-    fn receive_part(&mut self, queues: &mut Queues, number: u64, index: usize, message: UnexpectedMessage) {
+    fn receive_part(&mut self, queues: &mut Queues, number: u64, index: usize, message: FabricMessage) {
         let Some(multi) = self.multis.get_mut(&number) else { return };
         let length = message.length.min(multi.buffer.len() - multi.used);
         let buffer = multi.buffer.range(multi.used, length);
@@ -196,24 +196,24 @@ impl EndpointState {
             multi.is_done = true;
             self.untagged.posted.remove(index);
         }
-        let posted = PostedReceive { context, filter, buffer, wants_completion, multi: Some(number) };
+        let posted = FabricReceive { context, filter, buffer, wants_completion, multi: Some(number) };
         self.receive(queues, posted, message);
     }
 
     /// Receives a message that was matched.
-    fn receive(&mut self, queues: &mut Queues, posted: PostedReceive, message: UnexpectedMessage) {
-        let PostedReceive { context, buffer, wants_completion, multi, .. } = posted;
-        let UnexpectedMessage { source, envelope, length, body } = message;
+    fn receive(&mut self, queues: &mut Queues, posted: FabricReceive, message: FabricMessage) {
+        let FabricReceive { context, buffer, wants_completion, multi, .. } = posted;
+        let FabricMessage { source, envelope, length, body } = message;
         let excess = length.saturating_sub(buffer.len());
         let mut active =
             ActiveReceive { context, wants_completion, source, envelope, length, buffer, bounce: None, multi };
         match body {
-            UnexpectedBody::Copied(bytes) => {
+            FabricMessageBody::Copied(bytes) => {
                 // SAFETY: the receive is not complete: that is reported below.
                 unsafe { active.buffer.write(&bytes) };
                 self.report_receive(queues, &active, excess);
             }
-            UnexpectedBody::Lent(token, from) => {
+            FabricMessageBody::Lent(token, from) => {
                 let mut bytes = Vec::with_capacity(length);
                 // SAFETY: the send is not complete: that is reported below.
                 unsafe { from.append_to(&mut bytes) };
@@ -222,7 +222,7 @@ impl EndpointState {
                 self.complete_send(queues, token);
                 self.report_receive(queues, &active, excess);
             }
-            UnexpectedBody::Remote(arrival, _) if arrival.note().is_some() => {
+            FabricMessageBody::Remote(arrival, _) if arrival.note().is_some() => {
                 if excess > 0 {
                     self.port.discard(arrival);
                     return self.report_receive(queues, &active, excess);
@@ -250,7 +250,7 @@ impl EndpointState {
                     }
                 }
             }
-            UnexpectedBody::Remote(arrival, prefix) => match self.port.accept_eager(arrival) {
+            FabricMessageBody::Remote(arrival, prefix) => match self.port.accept_eager(arrival) {
                 Ok(bytes) => {
                     // SAFETY: the receive is not complete: that is reported below.
                     unsafe { active.buffer.write(&bytes[prefix..]) };
@@ -275,7 +275,7 @@ impl EndpointState {
         }
         let ReceiveRequest { buffer, is_tagged, filter, context, flags } = request;
         let wants_completion = self.receive_targets.wants(flags);
-        let posted = PostedReceive { context, filter, buffer, wants_completion, multi: None };
+        let posted = FabricReceive { context, filter, buffer, wants_completion, multi: None };
         if flags & FI_MULTI_RECV != 0 {
             return if is_tagged { -(EINVAL as isize) } else { self.post_multi(queues, posted) };
         }
@@ -296,7 +296,7 @@ impl EndpointState {
         0
     }
 
-    fn post_multi(&mut self, queues: &mut Queues, mut posted: PostedReceive) -> isize {
+    fn post_multi(&mut self, queues: &mut Queues, mut posted: FabricReceive) -> isize {
         let Some((start, length)) = posted.buffer.whole() else { return -(EINVAL as isize) };
         let number = self.next_token();
         let buffer = UserBuffer::one(start, length);
@@ -315,7 +315,7 @@ impl EndpointState {
         0
     }
 
-    fn take_unexpected(&mut self, is_tagged: bool, index: usize) -> Option<UnexpectedMessage> {
+    fn take_unexpected(&mut self, is_tagged: bool, index: usize) -> Option<FabricMessage> {
         let message = self.lists(is_tagged).unexpected.remove(index)?;
         self.own_bytes -= own_bytes(&message);
         Some(message)
@@ -332,7 +332,7 @@ impl EndpointState {
                 queues.complete(self.receive_targets.queue, None, Some(entry));
             } else {
                 let wants_completion = self.receive_targets.wants(flags);
-                let posted = PostedReceive { context, filter, buffer, wants_completion, multi: None };
+                let posted = FabricReceive { context, filter, buffer, wants_completion, multi: None };
                 self.receive(queues, posted, message);
             }
             return 0;
@@ -359,7 +359,7 @@ impl EndpointState {
         0
     }
 
-    fn probe_entry(&self, context: usize, message: &UnexpectedMessage) -> CompletionEntry {
+    fn probe_entry(&self, context: usize, message: &FabricMessage) -> CompletionEntry {
         CompletionEntry {
             context,
             flags: receive_flags(&message.envelope),
@@ -371,11 +371,11 @@ impl EndpointState {
         }
     }
 
-    fn drop_message(&mut self, queues: &mut Queues, message: UnexpectedMessage) {
+    fn drop_message(&mut self, queues: &mut Queues, message: FabricMessage) {
         match message.body {
-            UnexpectedBody::Remote(arrival, _) => self.port.discard(arrival),
-            UnexpectedBody::Lent(token, _) => self.complete_send(queues, token),
-            UnexpectedBody::Copied(_) => {}
+            FabricMessageBody::Remote(arrival, _) => self.port.discard(arrival),
+            FabricMessageBody::Lent(token, _) => self.complete_send(queues, token),
+            FabricMessageBody::Copied(_) => {}
         }
     }
 
@@ -399,10 +399,10 @@ impl EndpointState {
 }
 
 /// What a message that waits for a receive counts against the limit of copied bytes. Peers have credit instead (P-63).
-fn own_bytes(message: &UnexpectedMessage) -> usize {
+fn own_bytes(message: &FabricMessage) -> usize {
     match &message.body {
-        UnexpectedBody::Copied(bytes) => bytes.len() + 64,
-        UnexpectedBody::Remote(..) | UnexpectedBody::Lent(..) => 0,
+        FabricMessageBody::Copied(bytes) => bytes.len() + 64,
+        FabricMessageBody::Remote(..) | FabricMessageBody::Lent(..) => 0,
     }
 }
 

@@ -8,7 +8,7 @@ use units::Rank;
 
 use crate::abi::{FI_COMPLETION, FI_ECRC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_SEND, FI_TAGGED};
 use crate::envelope::{Envelope, PING_TAG, PING_TOKEN};
-use crate::match_lists::{MatchLists, MessageSource, UnexpectedBody, UnexpectedMessage};
+use crate::match_lists::{FabricMessage, FabricMessageBody, MatchLists, MessageSource};
 use crate::message_port::{MessagePort, PeerIndex, PortEvent};
 use crate::number_map::NumberMap;
 use crate::queues::{CompletionEntry, ErrorEntry, Queues};
@@ -93,7 +93,7 @@ pub(crate) struct EndpointState {
     pub(crate) tagged: MatchLists,
     pub(crate) untagged: MatchLists,
     /// Messages that a probe has set aside, by the context of the probe.
-    pub(crate) claimed: HashMap<usize, UnexpectedMessage>,
+    pub(crate) claimed: HashMap<usize, FabricMessage>,
     pub(crate) sends: NumberMap<PendingSend>,
     pub(crate) copied_bytes: usize,
     /// Bytes of copied messages to this endpoint itself that wait for a receive.
@@ -178,8 +178,8 @@ impl EndpointState {
                         continue;
                     };
                     let length = (arrival.length() as usize).saturating_sub(prefix);
-                    let body = UnexpectedBody::Remote(arrival, prefix);
-                    self.deliver(queues, UnexpectedMessage { source, envelope, length, body });
+                    let body = FabricMessageBody::Remote(arrival, prefix);
+                    self.deliver(queues, FabricMessage { source, envelope, length, body });
                 }
                 PortEvent::Received { token } => self.finish_receive(queues, token, None),
                 PortEvent::ReceiveFailed { token, failure } => self.finish_receive(queues, token, Some(failure)),
@@ -327,7 +327,7 @@ impl EndpointState {
     pub(crate) fn fail_posted(
         &mut self,
         queues: &mut Queues,
-        posted: &crate::match_lists::PostedReceive,
+        posted: &crate::match_lists::FabricReceive,
         is_tagged: bool,
         (error, detail): (i32, i32),
     ) {

@@ -36,7 +36,7 @@ impl ReceiveFilter {
 
 /// A receive without a message.
 #[derive(Debug)]
-pub(crate) struct PostedReceive {
+pub(crate) struct FabricReceive {
     pub(crate) context: usize,
     pub(crate) filter: ReceiveFilter,
     pub(crate) buffer: UserBuffer,
@@ -47,7 +47,7 @@ pub(crate) struct PostedReceive {
 
 /// What is known of an unexpected message.
 #[derive(Debug)]
-pub(crate) enum UnexpectedBody {
+pub(crate) enum FabricMessageBody {
     /// From a peer, with so many bytes before the user's.
     Remote(MessageArrival, usize),
     /// From this endpoint, copied.
@@ -58,18 +58,18 @@ pub(crate) enum UnexpectedBody {
 
 /// A message without a receive.
 #[derive(Debug)]
-pub(crate) struct UnexpectedMessage {
+pub(crate) struct FabricMessage {
     pub(crate) source: MessageSource,
     pub(crate) envelope: Envelope,
     /// Bytes of the user's message.
     pub(crate) length: usize,
-    pub(crate) body: UnexpectedBody,
+    pub(crate) body: FabricMessageBody,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct MatchLists {
-    pub(crate) posted: VecDeque<PostedReceive>,
-    pub(crate) unexpected: VecDeque<UnexpectedMessage>,
+    pub(crate) posted: VecDeque<FabricReceive>,
+    pub(crate) unexpected: VecDeque<FabricMessage>,
 }
 
 impl MatchLists {
@@ -80,7 +80,7 @@ impl MatchLists {
 
     /// The first message that such a receive takes.
     pub(crate) fn find_unexpected(&self, filter: &ReceiveFilter) -> Option<usize> {
-        let tag = |message: &UnexpectedMessage| message.envelope.tag.unwrap_or(0);
+        let tag = |message: &FabricMessage| message.envelope.tag.unwrap_or(0);
         self.unexpected.iter().position(|message| filter.accepts(message.source, tag(message)))
     }
 }
@@ -89,9 +89,9 @@ impl MatchLists {
 mod tests {
     use super::*;
 
-    fn message(source: MessageSource, tag: u64) -> UnexpectedMessage {
+    fn message(source: MessageSource, tag: u64) -> FabricMessage {
         let envelope = Envelope { tag: Some(tag), data: None };
-        UnexpectedMessage { source, envelope, length: 0, body: UnexpectedBody::Copied(Vec::new()) }
+        FabricMessage { source, envelope, length: 0, body: FabricMessageBody::Copied(Vec::new()) }
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
         for (context, ignore) in [(1, 0), (2, u64::MAX), (3, 0)] {
             let filter = ReceiveFilter { source: None, tag: 5, ignore };
             let buffer = UserBuffer::one(std::ptr::null_mut(), 0);
-            lists.posted.push_back(PostedReceive { context, filter, buffer, wants_completion: true, multi: None });
+            lists.posted.push_back(FabricReceive { context, filter, buffer, wants_completion: true, multi: None });
         }
         assert_eq!(lists.find_posted(MessageSource::Own, 9), Some(1));
         assert_eq!(lists.find_posted(MessageSource::Own, 5), Some(0));

@@ -48,7 +48,7 @@ pub(crate) type PeerIndex = u32;
 
 /// The body of a message to send.
 #[derive(Debug)]
-pub(crate) enum OutgoingBody {
+pub(crate) enum PortSendBody {
     /// Copied: a short message with its prefix.
     Copied(Vec<u8>),
     /// Sent from the user's memory.
@@ -57,10 +57,10 @@ pub(crate) enum OutgoingBody {
 
 /// A message to send, and the number under which its completion is reported.
 #[derive(Debug)]
-pub(crate) struct OutgoingMessage {
+pub(crate) struct PortSend {
     pub(crate) token: u64,
     pub(crate) tag: u64,
-    pub(crate) body: OutgoingBody,
+    pub(crate) body: PortSendBody,
 }
 
 /// What a port reports.
@@ -179,7 +179,7 @@ impl MessagePort {
     ///
     /// # Errors
     /// If the peer is lost or too many messages wait.
-    pub(crate) fn send(&mut self, peer: PeerIndex, message: OutgoingMessage) -> Result<(), MessagePostError> {
+    pub(crate) fn send(&mut self, peer: PeerIndex, message: PortSend) -> Result<(), MessagePostError> {
         match &self.peers[peer as usize].state {
             PeerState::Connected { .. } => self.post(peer, message),
             PeerState::Lost(_) => {
@@ -197,13 +197,13 @@ impl MessagePort {
         }
     }
 
-    fn post(&mut self, peer: PeerIndex, message: OutgoingMessage) -> Result<(), MessagePostError> {
-        let OutgoingMessage { token, tag, body } = message;
+    fn post(&mut self, peer: PeerIndex, message: PortSend) -> Result<(), MessagePostError> {
+        let PortSend { token, tag, body } = message;
         let id = match body {
-            OutgoingBody::Copied(bytes) => {
+            PortSendBody::Copied(bytes) => {
                 self.messenger.send(Rank(peer), tag, bytes).map_err(|rejected| rejected.error)?
             }
-            OutgoingBody::Lent { note, loan } => {
+            PortSendBody::Lent { note, loan } => {
                 let id = self.messenger.send_lent(Rank(peer), (tag, note), Arc::clone(&loan))?;
                 self.loans.insert(token, loan);
                 id
@@ -351,9 +351,9 @@ impl MessagePort {
             PeerState::Unconnected => self.connect(peer),
             PeerState::Connected { .. } if !watched.is_pinging => {
                 watched.is_pinging = true;
-                let body = OutgoingBody::Copied(Vec::new());
+                let body = PortSendBody::Copied(Vec::new());
                 let token = crate::envelope::PING_TOKEN | u64::from(peer);
-                let _ = self.post(peer, OutgoingMessage { token, tag: crate::envelope::PING_TAG, body });
+                let _ = self.post(peer, PortSend { token, tag: crate::envelope::PING_TAG, body });
             }
             _ => {}
         }

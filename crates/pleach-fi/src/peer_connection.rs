@@ -16,7 +16,7 @@ use units::{Psn, QpNumber, Rank, Span, Time};
 use crate::connection_request::{ConnectionRequest, MAX_RAILS, RequestKind};
 use crate::endpoint_address::{EndpointAddress, common_paths};
 use crate::local_paths::link_bytes;
-use crate::message_port::{MessagePort, OutgoingMessage, PeerIndex};
+use crate::message_port::{MessagePort, PeerIndex, PortSend};
 use crate::path_log::launch_rank;
 
 /// The first wait for an answer; it doubles with every request.
@@ -54,7 +54,7 @@ pub(crate) struct PeerConnection {
     pub(crate) rank: Option<u16>,
     pub(crate) state: PeerState,
     /// Messages that wait for the connection.
-    pub(crate) waiting: VecDeque<OutgoingMessage>,
+    pub(crate) waiting: VecDeque<PortSend>,
     /// The paths, as indices of this end's and the peer's addresses.
     pub(crate) pairs: Vec<(usize, usize)>,
     /// This end's queue pairs, one for each rail.

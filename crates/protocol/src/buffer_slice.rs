@@ -12,14 +12,14 @@ pub trait LentBytes: fmt::Debug + Send + Sync {
 
 /// A buffer that several packets share: a vector, or memory of the user.
 #[derive(Clone, Debug)]
-pub enum SharedBuffer {
+pub enum SharedBytes {
     /// A vector.
     Owned(Arc<Vec<u8>>),
     /// Memory of the user; it is free when all clones are gone.
     Lent(Arc<dyn LentBytes>),
 }
 
-impl SharedBuffer {
+impl SharedBytes {
     /// The bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -41,7 +41,7 @@ impl SharedBuffer {
 /// A range of a shared buffer. The bytes do not change while it exists.
 #[derive(Clone, Debug)]
 pub struct BufferSlice {
-    buffer: SharedBuffer,
+    buffer: SharedBytes,
     range: Range<usize>,
 }
 
@@ -50,7 +50,7 @@ impl BufferSlice {
     ///
     /// # Panics
     /// If the buffer is shorter.
-    pub fn new(buffer: &SharedBuffer, range: Range<usize>) -> Self {
+    pub fn new(buffer: &SharedBytes, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= buffer.bytes().len(), "the range exceeds the buffer");
         Self { buffer: buffer.clone(), range }
     }

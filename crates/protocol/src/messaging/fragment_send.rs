@@ -17,7 +17,7 @@ use super::packet::{BodyKind, MESSAGE_HEADER_BYTES, MessageHeader};
 use super::peer::{MessagingPeer, header_template};
 use super::rails::{PacketLoad, RailIndex};
 use crate::connection::AckRequest;
-use crate::{BufferSlice, SharedBuffer};
+use crate::{BufferSlice, SharedBytes};
 
 /// Fragments per peer that are checksummed before the CTS, if they are sent from the user's buffer and so need no memory.
 const MAX_CHECKSUMMED_AHEAD: usize = 8;
@@ -166,7 +166,7 @@ impl MessagingPeer {
         shared: &mut EndpointShared,
         transfer: u64,
         rail: RailIndex,
-        data: &SharedBuffer,
+        data: &SharedBytes,
         (prepared, copied): (PreparedFragment, usize),
     ) -> (u64, FragmentChecksum) {
         let PreparedFragment { packet: mut head, checksum, range } = prepared;

@@ -12,7 +12,7 @@ use super::matching::{ReceiveId, SendId};
 use super::rails::{RailIndex, RailPacketId};
 use super::settings::MessagingSettings;
 use super::unacked_log::ResendOutcome;
-use crate::SharedBuffer;
+use crate::SharedBytes;
 
 /// The checksum of a fragment's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ struct InFlightFragment {
 pub(super) struct OutgoingTransfer {
     pub(super) announced: Time,
     pub(super) id: SendId,
-    pub(super) data: SharedBuffer,
+    pub(super) data: SharedBytes,
     /// The CTS arrived.
     pub(super) is_ready: bool,
     pub(super) sizer: FragmentSizer,
@@ -71,7 +71,7 @@ pub(super) struct OutgoingTransfer {
 }
 
 impl OutgoingTransfer {
-    pub(super) fn new(announced: Time, id: SendId, data: SharedBuffer, sizer: FragmentSizer) -> Self {
+    pub(super) fn new(announced: Time, id: SendId, data: SharedBytes, sizer: FragmentSizer) -> Self {
         let prepared = VecDeque::new();
         let (retransmits, in_flight) = (VecDeque::new(), Vec::new());
         Self { announced, id, data, is_ready: false, sizer, prepared, retransmits, in_flight }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::{LentBytes, SharedBuffer};
+use crate::{LentBytes, SharedBytes};
 
 /// Memory that belongs to the user, lent for a receive.
 pub trait LentBytesMut: fmt::Debug + Send {
@@ -33,10 +33,10 @@ impl SendBuffer {
         }
     }
 
-    pub(super) fn into_shared(self) -> SharedBuffer {
+    pub(super) fn into_shared(self) -> SharedBytes {
         match self {
-            Self::Owned(vector) => SharedBuffer::Owned(Arc::new(vector)),
-            Self::Lent(loan) => SharedBuffer::Lent(loan),
+            Self::Owned(vector) => SharedBytes::Owned(Arc::new(vector)),
+            Self::Lent(loan) => SharedBytes::Lent(loan),
         }
     }
 

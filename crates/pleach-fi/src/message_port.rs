@@ -353,7 +353,9 @@ impl MessagePort {
                 watched.is_pinging = true;
                 let body = PortSendBody::Copied(Vec::new());
                 let token = crate::envelope::PING_TOKEN | u64::from(peer);
-                let _ = self.post(peer, PortSend { token, tag: crate::envelope::PING_TAG, body });
+                let posted = self.post(peer, PortSend { token, tag: crate::envelope::PING_TAG, body });
+                // Without space for it there are other messages, which notice a loss as well.
+                self.peers[peer as usize].is_pinging = posted.is_ok();
             }
             _ => {}
         }
@@ -374,11 +376,16 @@ impl MessagePort {
     pub(crate) fn lose(&mut self, peer: PeerIndex, why: &str) {
         let lost = &mut self.peers[peer as usize];
         let why = format!("endpoint {} is lost: {why}", lost.address);
+        let was_connected = matches!(lost.state, PeerState::Connected { .. });
         lost.state = PeerState::Lost(why.clone());
         let waiting = std::mem::take(&mut lost.waiting);
         let failure = MessageFailure::Lost(Rank(peer), protocol::messaging::PeerLossCause::Unreachable);
         self.events.extend(waiting.into_iter().map(|m| PortEvent::SendFailed { token: m.token, failure }));
         self.events.push_back(PortEvent::PeerLost { peer, why });
+        if !was_connected {
+            // The messaging machine does not know it, and does not release its queue pairs.
+            self.messenger.transport().drop_peer(Rank(peer));
+        }
     }
 
     /// Sends one connection request over every path to a peer: any of them may be cut.

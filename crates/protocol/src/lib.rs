@@ -24,5 +24,5 @@ pub mod sabotage;
 pub mod transfer;
 
 pub use buffer_pool::BufferPool;
-pub use buffer_slice::BufferSlice;
+pub use buffer_slice::{BufferSlice, LentBytes, SharedBytes};
 pub use payload::{Payload, PayloadBytes};

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::layout::{Layout, copy, lay_out, write};
-use super::{C_LIBRARY, MPI_LIBRARY, PROGRAM, Release, run, text_of};
+use super::{C_LIBRARY, MPI_LIBRARY, PROGRAM, PROVIDER, Release, run, text_of};
 
 /// Builds the package in a folder.
 pub(super) fn build(release: &Release, folder: &Path) -> anyhow::Result<PathBuf> {
@@ -80,7 +80,7 @@ fn checksums(package: &Path) -> anyhow::Result<String> {
 /// The oldest version of the C library that has all symbols which the built files need.
 fn oldest_glibc(release: &Release) -> anyhow::Result<String> {
     let mut newest = vec![2, 17];
-    for name in [PROGRAM, C_LIBRARY, MPI_LIBRARY] {
+    for name in [PROGRAM, C_LIBRARY, MPI_LIBRARY, PROVIDER] {
         let symbols = text_of(Command::new("objdump").arg("-T").arg(release.built.join(name)))?;
         newest = newest.max(newest_version(&symbols));
     }

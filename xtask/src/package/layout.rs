@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::{C_LIBRARY, MPI_LIBRARY, PROGRAM, Release, run};
+use super::{C_LIBRARY, MPI_LIBRARY, PROGRAM, PROVIDER, Release, run};
 
 /// Folders of a package, relative to its root.
 pub(super) struct Layout {
@@ -62,6 +62,8 @@ pub(super) fn lay_out(release: &Release, package: &Path, layout: &Layout) -> any
     symlink(&versioned, libraries.join(SONAME))?;
     symlink(SONAME, libraries.join(C_LIBRARY))?;
     copy(&release.stripped(MPI_LIBRARY), &prefix.join("lib/pleach").join(MPI_LIBRARY), 0o644)?;
+    // libfabric looks for this name, in a folder where it finds nothing else.
+    copy(&release.stripped(PROVIDER), &prefix.join("lib/pleach/libfabric/libpleach-fi.so"), 0o644)?;
     copy(&from("crates/pleach-c/include/pleach.h"), &prefix.join("include/pleach.h"), 0o644)?;
     let description = std::fs::read_to_string(from("packaging/pleach.pc"))?
         .replace("@PREFIX@", layout.installed_prefix)

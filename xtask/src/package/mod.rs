@@ -39,6 +39,7 @@ struct Release {
 const PROGRAM: &str = "pleach";
 const C_LIBRARY: &str = "libpleach_c.so";
 const MPI_LIBRARY: &str = "libpleach_mpi.so";
+const PROVIDER: &str = "libpleach_fi.so";
 
 /// Builds all packages.
 pub(crate) fn build(root: &Path) -> anyhow::Result<BuiltPackages> {
@@ -82,6 +83,8 @@ impl Release {
             "-p",
             "pleach-mpi",
             "-p",
+            "pleach-fi",
+            "-p",
             "pleach-c",
         ]);
         run(&mut build)?;
@@ -98,7 +101,7 @@ impl Release {
 
     /// Moves the debug information of the built files into a folder, named by build ID as debuggers look for it.
     fn split_debug_information(&self, folder: &Path) -> anyhow::Result<()> {
-        for name in [PROGRAM, C_LIBRARY, MPI_LIBRARY] {
+        for name in [PROGRAM, C_LIBRARY, MPI_LIBRARY, PROVIDER] {
             let file = self.built.join(name);
             let id = build_id(&file)?;
             let debug = folder.join(format!("lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]));

@@ -10,7 +10,7 @@ use super::finding::FindingStatus::{Limited, Missing};
 use lab::mpi::mpi_launcher::program_output;
 
 pub(super) fn findings() -> Vec<Finding> {
-    vec![namespaces(), rdma(), mpi()]
+    vec![namespaces(), rdma(), mpi(), messages()]
 }
 
 /// For `pleach launch --hosts netns` and benchmarks.
@@ -51,6 +51,26 @@ fn rdma() -> Finding {
         return Finding::bad(what, Limited, "no adapter; the kernel supports soft-RoCE", advice);
     }
     Finding::bad(what, Missing, "no adapter and no soft-RoCE", "only for peers that use verbs; Pleach needs neither")
+}
+
+/// For `pleach exec --messages`: libfabric, and the provider.
+fn messages() -> Finding {
+    let what = "messages";
+    let scratch = std::env::temp_dir().join(format!("pleach-doctor-{}", std::process::id()));
+    let provider = lab::mpi::provider_library::folder(&scratch);
+    let _ = std::fs::remove_dir_all(&scratch);
+    let cache = program_output("/sbin/ldconfig", "-p", Duration::from_secs(5)).unwrap_or_default();
+    let advice = "only for pleach exec --messages, which is off by default";
+    match provider {
+        Err(error) => Finding::bad(what, Missing, error.to_string(), advice),
+        Ok(_) if cache.contains("libfabric.so.1") => {
+            Finding::good(what, "pleach exec --messages can send all messages of an MPI that uses libfabric")
+        }
+        Ok(_) => {
+            let found = "this system has no libfabric; an MPI may bring its own";
+            Finding::bad(what, Limited, found, advice)
+        }
+    }
 }
 
 /// MPIs that can start ranks, and that benchmarks compare with.

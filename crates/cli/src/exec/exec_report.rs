@@ -6,6 +6,7 @@ use std::path::Path;
 use manager::status::ManagerStatus;
 use serde::{Deserialize, Serialize};
 
+use super::message_events::MessageEvents;
 use lab::number_format::{group_digits, pluralize};
 use lab::report::{format_table, with_header};
 
@@ -21,6 +22,9 @@ pub(crate) struct ExecReport {
     pub nodes: Vec<NodeUsage>,
     /// Services that ended before the job.
     pub lost: Vec<String>,
+    /// What happened to the paths of messages; none unless messages were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<MessageEvents>,
 }
 
 /// As the library writes it (`call_statistics.rs` there).
@@ -140,6 +144,9 @@ impl ExecReport {
         let mut text = "\n".to_owned();
         let mut line = |name: &str, value: &str| text.push_str(&format!("{name:<14}{value}\n"));
         line("launcher", &self.launcher);
+        for (name, value) in self.messages.iter().flat_map(MessageEvents::lines) {
+            line(name, &value);
+        }
         let Some(report) = &self.report else {
             line("Pleach", if self.status == 0 { NO_REPORT } else { ENDED_EARLY });
             return text;
@@ -297,8 +304,16 @@ mod tests {
         let (name, dropped) = ("root".to_owned(), BTreeMap::from([("seal".to_owned(), 2)]));
         let nodes = vec![NodeUsage { name, alive: true, operations: 738, sent: 1789, repeated: 0, dropped }];
         let lost = vec!["root was killed by SIGKILL".to_owned()];
-        let table =
-            ExecReport { launcher: "l".into(), seconds: 1.0, status: 0, report: Some(report), nodes, lost }.table();
+        let table = ExecReport {
+            launcher: "l".into(),
+            seconds: 1.0,
+            status: 0,
+            report: Some(report),
+            nodes,
+            lost,
+            messages: None,
+        }
+        .table();
         for words in [
             "30 of 40 calls of all ranks offloaded (75 %)",
             "20 operations, summed over hosts",
@@ -318,7 +333,9 @@ mod tests {
     #[test]
     fn the_table_says_why_there_is_no_report() {
         let (nodes, lost) = (Vec::new(), Vec::new());
-        let table = ExecReport { launcher: "l".into(), seconds: 1.0, status: 0, report: None, nodes, lost }.table();
+        let table =
+            ExecReport { launcher: "l".into(), seconds: 1.0, status: 0, report: None, nodes, lost, messages: None }
+                .table();
         assert!(table.contains("no rank reported"), "{table}");
         let (nodes, lost) = (Vec::new(), Vec::new());
         let table = ExecReport { launcher: "l".into(), seconds: 1.0, status: 7, report: None, nodes, lost }.table();

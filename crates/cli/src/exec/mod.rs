@@ -5,6 +5,7 @@
 //! are a [`LocalFabric`], and everything ends together, as in `pleach launch`.
 
 mod exec_report;
+mod message_events;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -17,6 +18,8 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use exec_report::{ExecReport, NodeUsage};
+use message_events::MessageEvents;
+
 pub(crate) use exec_report::{MpiExplanation, MpiReport, binary};
 
 use crate::configuration;
@@ -25,7 +28,7 @@ use crate::launch::supervisor::{Supervisor, take_over_signals};
 use lab::local_fabric::child_process::{StderrMode, launch_rank_command};
 use lab::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, MAX_NODES, fault_file};
 use lab::mpi::mpi_launcher::{EnvironmentVariable, MpiLauncher};
-use lab::mpi::preload_library;
+use lab::mpi::{preload_library, provider_library};
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -38,6 +41,10 @@ pub(crate) struct ExecArgs {
     require_nodes: bool,
     #[command(flatten)]
     environment: JobEnvironmentArgs,
+    /// Send all messages of the program by Pleach's libfabric provider, not only its collectives (docs/libfabric.md). The MPI must use
+    /// libfabric: Open MPI 4 and 5, MPICH with ofi, Intel MPI.
+    #[arg(long)]
+    messages: bool,
     /// Format of the report on stderr.
     #[arg(long, value_enum, default_value_t = ExecFormat::Table)]
     format: ExecFormat,
@@ -90,6 +97,7 @@ Examples:
   pleach exec --nodes 3 --listen 10.0.0.1 -- mpirun -H a:8,b:8 ./program     hosts a and b reach the nodes here
   pleach exec --manager 10.0.0.1:4797 -- mpirun -H a:8,b:8 ./program         existing nodes
   pleach exec --nodes 1 --faults faults.toml -- mpirun -n 4 ./program
+  pleach exec --messages -- mpirun -n 4 ./program                            all messages, not only collectives
   pleach exec --format json --output report.json -- mpiexec -n 2 python3 script.py
 
 The launchers of Open MPI, MPICH and Intel MPI are supported; any other command must pass its environment on to the ranks. Rank 0
@@ -103,10 +111,13 @@ pub(crate) fn run(arguments: &ExecArgs) -> Result<ExitCode> {
     let signals = take_over_signals().context("cannot block signals")?;
     let folder = ReportFolder::new()?;
     let manager = arguments.manager.as_deref();
-    let required: Vec<EnvironmentVariable> =
+    let mut more: Vec<EnvironmentVariable> =
         arguments.require_nodes.then(|| ("PLEACH_MANAGER_REQUIRED", "1".into())).into_iter().collect();
+    if arguments.messages {
+        more.extend(provider_library::variables(&MpiLauncher::of(&arguments.command[0]), folder.path())?);
+    }
     let PreparedJob { mut command, mut fabric, launcher } =
-        arguments.environment.prepare(manager, &arguments.command, &folder, &required)?;
+        arguments.environment.prepare(manager, &arguments.command, &folder, &more)?;
     if std::io::stdin().is_terminal() {
         command.stdin(Stdio::null()); // It is in a process group of its own, where reading from the terminal would stop it.
     }
@@ -124,7 +135,8 @@ pub(crate) fn run(arguments: &ExecArgs) -> Result<ExitCode> {
     let seconds = began.elapsed().as_secs_f64();
     let nodes = fabric.as_mut().and_then(|fabric| fabric.status().ok()).map_or_else(Vec::new, NodeUsage::all);
     let report = MpiReport::read(&folder.report());
-    let report = ExecReport { launcher: launcher.describe(), seconds, status, report, nodes, lost };
+    let messages = arguments.messages.then(|| MessageEvents::read(folder.path()));
+    let report = ExecReport { launcher: launcher.describe(), seconds, status, report, nodes, lost, messages };
     let text = match arguments.format {
         ExecFormat::Table => report.table(),
         ExecFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
@@ -199,6 +211,11 @@ impl ReportFolder {
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.with_context(|| path.display().to_string())?;
         Ok(Self(path))
+    }
+
+    /// The folder itself, where ranks of this host write events.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     /// Where rank 0 writes the report.

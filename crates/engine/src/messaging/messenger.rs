@@ -4,11 +4,14 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use protocol::LentBytes;
 use protocol::messaging::{
-    InPlaceBuffers, MessageCompletion, MessageSelector, MessagingAction, MessagingCounters, MessagingEndpoint,
-    MessagingSettings, PeerLossCause, ProbedMessage, RailIndex, ReceiveId, RejectedPost, SendId, has_body,
+    InPlaceBuffers, LentBytesMut, MessageArrival, MessageCompletion, MessageFailure, MessageMatching,
+    MessagePostError, MessageSelector, MessagingAction, MessagingCounters, MessagingEndpoint, MessagingSettings,
+    PeerLossCause, ProbedMessage, RailIndex, ReceiveId, RejectedPost, SendId, has_body,
 };
 use transport::message_transport::{MessageTransport, SendReport, TransportEvent};
 use units::{PathId, Rank};
@@ -45,6 +48,13 @@ impl<T: MessageTransport> Messenger<T> {
     pub fn new(transport: T, settings: MessagingSettings) -> Self {
         let endpoint = MessagingEndpoint::new(settings);
         Self { endpoint, transport, corrupter: None, originals: VecDeque::new(), corrupted: Vec::new() }
+    }
+
+    /// Lets the user match messages: see [`Self::next_arrival`].
+    #[must_use]
+    pub fn with_matching(mut self, mode: MessageMatching) -> Self {
+        self.endpoint = self.endpoint.with_matching(mode);
+        self
     }
 
     /// The transport, to set up rails.
@@ -110,6 +120,62 @@ impl<T: MessageTransport> Messenger<T> {
     /// See [`MessagingEndpoint::cancel_send`].
     pub fn cancel_send(&mut self, id: SendId) -> Option<Vec<u8>> {
         self.endpoint.cancel_send(id)
+    }
+
+    /// Sends lent memory; see [`MessagingEndpoint::send_lent`].
+    ///
+    /// # Errors
+    /// If the machine rejects it.
+    pub fn send_lent(
+        &mut self,
+        to: Rank,
+        tag_and_note: (u64, u128),
+        loan: Arc<dyn LentBytes>,
+    ) -> Result<SendId, MessagePostError> {
+        let id = self.endpoint.send_lent(self.transport.now(), to, tag_and_note, loan)?;
+        self.carry_out();
+        Ok(id)
+    }
+
+    /// The next message for a user who matches; see [`MessagingEndpoint::poll_arrival`].
+    pub fn next_arrival(&mut self) -> Option<MessageArrival> {
+        self.endpoint.poll_arrival()
+    }
+
+    /// Accepts an eager message; see [`MessagingEndpoint::accept_eager`].
+    ///
+    /// # Errors
+    /// If its bytes changed in memory.
+    pub fn accept_eager(&mut self, arrival: MessageArrival) -> Result<Vec<u8>, MessageFailure> {
+        let accepted = self.endpoint.accept_eager(self.transport.now(), arrival);
+        self.carry_out();
+        accepted
+    }
+
+    /// Accepts a long message; see [`MessagingEndpoint::accept_transfer`].
+    ///
+    /// # Errors
+    /// If the sender is lost.
+    pub fn accept_transfer(
+        &mut self,
+        arrival: MessageArrival,
+        loan: Box<dyn LentBytesMut>,
+    ) -> Result<ReceiveId, MessagePostError> {
+        let id = self.endpoint.accept_transfer(self.transport.now(), arrival, loan)?;
+        self.carry_out();
+        Ok(id)
+    }
+
+    /// Discards a message; see [`MessagingEndpoint::discard`].
+    pub fn discard(&mut self, arrival: MessageArrival) {
+        self.endpoint.discard(self.transport.now(), arrival);
+        self.carry_out();
+    }
+
+    /// Drops a peer, and fails all its sends and receives.
+    pub fn drop_peer(&mut self, peer: Rank) {
+        self.endpoint.drop_peer(peer);
+        self.carry_out();
     }
 
     /// Whether a completion is available.

@@ -37,6 +37,8 @@ pub struct UdpTransport {
     coverage: IcrcCoverage,
     /// Packets that could not be posted because their rail was just lost.
     unsent: VecDeque<(Rank, RailIndex, Vec<u8>)>,
+    /// Events that concern no message: datagrams, and changes of paths. Kept only for an owner who reads them.
+    side_events: Option<VecDeque<EndpointEvent>>,
 }
 
 impl UdpTransport {
@@ -49,12 +51,28 @@ impl UdpTransport {
             receive_bytes: settings.packet_bytes().max(RECEIVE_BUFFER_BYTES),
             coverage: if settings.checksum.is_strong() { IcrcCoverage::Prefix } else { IcrcCoverage::Full },
             unsent: VecDeque::new(),
+            side_events: None,
         }
     }
 
     /// Lets packets have no ICRC at all, as messages whose checksum is off have none: what a benchmark compares with.
     pub fn without_packet_checks(self) -> Self {
         Self { coverage: IcrcCoverage::Nothing, ..self }
+    }
+
+    /// Keeps datagrams and changes of paths for [`Self::next_side_event`].
+    pub fn keep_side_events(&mut self) {
+        self.side_events.get_or_insert_default();
+    }
+
+    /// The next datagram or change of a path.
+    pub fn next_side_event(&mut self) -> Option<EndpointEvent> {
+        self.side_events.as_mut()?.pop_front()
+    }
+
+    /// The peer and the rail of a queue pair.
+    pub fn rail_of(&self, number: QpNumber) -> Option<(Rank, RailIndex)> {
+        self.rails.get(&number).map(|rail| (rail.peer, rail.index))
     }
 
     /// The endpoint.
@@ -126,7 +144,11 @@ impl UdpTransport {
                     on_event(now, TransportEvent::SendComplete { to: rail.peer, rail: rail.index, bytes: buffer });
                 }
             }
-            EndpointEvent::Datagram { .. } | EndpointEvent::Path { .. } => {}
+            event @ (EndpointEvent::Datagram { .. } | EndpointEvent::Path { .. }) => {
+                if let Some(kept) = &mut self.side_events {
+                    kept.push_back(event);
+                }
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! MPI installations: their launchers, and the library that is preloaded into their programs.
+//! MPI installations: their launchers, and the libraries that their programs load.
 
 pub mod mpi_launcher;
 pub mod preload_library;
+pub mod provider_library;

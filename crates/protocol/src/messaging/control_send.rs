@@ -4,6 +4,7 @@ use super::checksum_policy;
 use super::completion::{MessageCompletion, PeerLossCause};
 use super::control_message::ControlMessage;
 use super::endpoint_shared::EndpointShared;
+use super::lent_buffer::SendBuffer;
 use super::limits::{CONTROL_MESSAGE_COST_BYTES, CONTROL_WINDOW, REPAIR_WINDOW, REPLY_WINDOW};
 use super::matching::{MessageContents, SendId};
 use super::packet::{BodyKind, MESSAGE_HEADER_BYTES, MessageHeader, is_inline};
@@ -20,7 +21,7 @@ struct Coalesced {
     bytes: Vec<u8>,
     messages: Vec<ControlMessage<'static>>,
     /// Long messages whose RTS is in the packet.
-    announced: Vec<(u64, SendId, Vec<u8>)>,
+    announced: Vec<(u64, SendId, SendBuffer)>,
 }
 
 impl MessagingPeer {
@@ -73,9 +74,9 @@ impl MessagingPeer {
             if !self.may_send(&shared.settings) {
                 break;
             }
-            let length = self.queue[0].data.len();
-            let alone = self.queue.len() == 1 || length > shared.settings.coalesce_limit_bytes as usize;
-            if alone && length <= shared.settings.eager_bytes as usize {
+            let data = &self.queue[0].data;
+            let alone = self.queue.len() == 1 || data.len() > shared.settings.coalesce_limit_bytes as usize;
+            if alone && !data.is_long(shared.settings.eager_bytes) {
                 self.send_eager(shared, rail);
             } else {
                 self.send_coalesced(shared, rail);
@@ -102,8 +103,7 @@ impl MessagingPeer {
     /// Whether window and credit allow the first queued message (P-63).
     fn may_send(&self, settings: &MessagingSettings) -> bool {
         self.queue.front().is_some_and(|queued| {
-            self.unconfirmed() < CONTROL_WINDOW
-                && self.spent + credit_cost(queued.data.len(), settings) <= self.granted
+            self.unconfirmed() < CONTROL_WINDOW && self.spent + credit_cost(&queued.data, settings) <= self.granted
         })
     }
 
@@ -113,13 +113,13 @@ impl MessagingPeer {
         if Self::fits_inline(shared, queued.data.len()) {
             return self.send_inline(shared, rail, queued);
         }
-        let QueuedSend { id, tag, data } = queued;
+        let QueuedSend { id, tag, data, .. } = queued;
         let length = data.len() as u64;
         let choice = shared.settings.checksum.choice(data.len());
         let mut bytes = shared.buffer(MESSAGE_HEADER_BYTES + data.len());
         let checksum = checksum_policy::copy(choice, &data, &mut bytes[MESSAGE_HEADER_BYTES..]);
-        self.spent += credit_cost(data.len(), &shared.settings);
-        shared.completions.push_back(MessageCompletion::Sent { id, buffer: data });
+        self.spent += credit_cost(&data, &shared.settings);
+        shared.completions.push_back(MessageCompletion::Sent { id, buffer: data.into_vec() });
         let header = MessageHeader { detail: tag, ..header_template(BodyKind::Eager, choice, checksum) };
         let messages = BatchMessages::One(ControlMessage::Lost { tag, length });
         self.send_batch(shared, rail, MessageHeader { messages: 1, ..header }, bytes, messages);
@@ -158,9 +158,9 @@ impl MessagingPeer {
         let settings = shared.settings;
         while self.may_send(&settings) {
             let queued = &self.queue[0];
-            let is_long = queued.data.len() > settings.eager_bytes as usize;
+            let is_long = queued.data.is_long(settings.eager_bytes);
             let message = if is_long {
-                ControlMessage::Rts { tag: queued.tag, length: queued.data.len() as u64 }
+                ControlMessage::Rts { tag: queued.tag, length: queued.data.len() as u64, note: queued.note }
             } else {
                 ControlMessage::Eager { tag: queued.tag, data: &queued.data }
             };
@@ -169,14 +169,14 @@ impl MessagingPeer {
                 break;
             }
             message.append_to(&mut coalesced.bytes);
-            self.spent += credit_cost(queued.data.len(), &settings);
-            let Some(QueuedSend { id, tag, data }) = self.queue.pop_front() else { break };
+            self.spent += credit_cost(&queued.data, &settings);
+            let Some(QueuedSend { id, tag, note, data }) = self.queue.pop_front() else { break };
             if is_long {
-                coalesced.messages.push(ControlMessage::Rts { tag, length: data.len() as u64 });
+                coalesced.messages.push(ControlMessage::Rts { tag, length: data.len() as u64, note });
                 coalesced.announced.push((self.next_sequence, id, data));
             } else {
                 coalesced.messages.push(ControlMessage::Lost { tag, length: data.len() as u64 });
-                shared.completions.push_back(MessageCompletion::Sent { id, buffer: data });
+                shared.completions.push_back(MessageCompletion::Sent { id, buffer: data.into_vec() });
                 shared.counters.coalesced += 1;
             }
             self.next_sequence += 1;
@@ -202,9 +202,9 @@ impl MessagingPeer {
 }
 
 /// The credit that a message costs; a long one costs only its RTS.
-pub(super) fn credit_cost(length: usize, settings: &MessagingSettings) -> u64 {
-    let is_long = length > settings.eager_bytes as usize;
-    CONTROL_MESSAGE_COST_BYTES + if is_long { 0 } else { length as u64 }
+pub(super) fn credit_cost(data: &SendBuffer, settings: &MessagingSettings) -> u64 {
+    let is_long = data.is_long(settings.eager_bytes);
+    CONTROL_MESSAGE_COST_BYTES + if is_long { 0 } else { data.len() as u64 }
 }
 
 /// The credit that the peer gets back when a message is received.

@@ -11,6 +11,7 @@ use units::{Rank, Time};
 use super::action::{InPlaceBuffers, MessagingAction, NoInPlaceBuffers};
 use super::completion::{MessageCompletion, MessageFailure, MessagePostError, PeerLossCause, RejectedPost};
 use super::endpoint_shared::{EndpointShared, MessagingCounters};
+use super::lent_buffer::SendBuffer;
 use super::limits::{MAX_MESSAGE_BYTES, MAX_PENDING};
 use super::matching::{MessageSelector, ProbedMessage, ReceiveId, SendId, WaitingReceive};
 use super::peer::{MessagingPeer, QueuedSend};
@@ -23,7 +24,7 @@ pub struct MessagingEndpoint {
     pub(super) peers: BTreeMap<Rank, MessagingPeer>,
     pub(super) shared: EndpointShared,
     next_send: u64,
-    next_receive: u64,
+    pub(super) next_receive: u64,
 }
 
 impl MessagingEndpoint {
@@ -72,20 +73,31 @@ impl MessagingEndpoint {
         buffer: Vec<u8>,
         buffers: &mut impl InPlaceBuffers,
     ) -> Result<SendId, RejectedPost> {
-        let reject = |error, buffer| Err(RejectedPost { error, buffer });
-        let Some(peer) = self.peers.get_mut(&to) else { return reject(MessagePostError::Unknown(to), buffer) };
+        let posted = self.post_send(now, to, (tag, 0, SendBuffer::Owned(buffer)), buffers);
+        posted.map_err(|(error, buffer)| RejectedPost { error, buffer: buffer.into_vec() })
+    }
+
+    /// Sends a message at once, or queues it.
+    pub(super) fn post_send(
+        &mut self,
+        now: Time,
+        to: Rank,
+        (tag, note, data): (u64, u128, SendBuffer),
+        buffers: &mut impl InPlaceBuffers,
+    ) -> Result<SendId, (MessagePostError, SendBuffer)> {
+        let Some(peer) = self.peers.get_mut(&to) else { return Err((MessagePostError::Unknown(to), data)) };
         if let Some(cause) = peer.lost {
-            return reject(MessagePostError::Lost(to, cause), buffer);
+            return Err((MessagePostError::Lost(to, cause), data));
         }
-        if buffer.len() as u64 > MAX_MESSAGE_BYTES {
-            return reject(MessagePostError::TooLong, buffer);
+        if data.len() as u64 > MAX_MESSAGE_BYTES {
+            return Err((MessagePostError::TooLong, data));
         }
         if peer.queue.len() >= MAX_PENDING {
-            return reject(MessagePostError::Full, buffer);
+            return Err((MessagePostError::Full, data));
         }
         let id = SendId(self.next_send);
         self.next_send += 1;
-        let queued = QueuedSend { id, tag, data: buffer };
+        let queued = QueuedSend { id, tag, note, data };
         self.shared.now = now;
         if let Some(queued) = peer.send_at_once(&mut self.shared, queued, buffers) {
             peer.queue.push_back(queued);
@@ -144,7 +156,7 @@ impl MessagingEndpoint {
     pub fn cancel_send(&mut self, id: SendId) -> Option<Vec<u8>> {
         for peer in self.peers.values_mut() {
             if let Some(index) = peer.queue.iter().position(|queued| queued.id == id) {
-                return peer.queue.remove(index).map(|queued| queued.data);
+                return peer.queue.remove(index).map(|queued| queued.data.into_vec());
             }
         }
         None
@@ -253,7 +265,7 @@ impl MessagingEndpoint {
     }
 
     /// Sends what can be sent.
-    fn pump(&mut self, now: Time, rank: Rank) {
+    pub(super) fn pump(&mut self, now: Time, rank: Rank) {
         self.shared.now = now;
         let Some(peer) = self.peers.get_mut(&rank).filter(|peer| peer.lost.is_none()) else { return };
         let pumped = peer.pump(&mut self.shared);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use units::{Rank, Time};
 
 use super::action::MessagingAction;
+use super::arrival::{MessageArrival, MessageMatching};
 use super::completion::MessageCompletion;
 use super::matching::MatchQueues;
 use super::settings::MessagingSettings;
@@ -32,7 +33,10 @@ pub struct MessagingCounters {
 #[derive(Debug)]
 pub(super) struct EndpointShared {
     pub(super) settings: MessagingSettings,
+    pub(super) mode: MessageMatching,
     pub(super) matching: MatchQueues,
+    /// With [`MessageMatching::ByUser`]: messages that the user has not seen.
+    pub(super) arrivals: VecDeque<MessageArrival>,
     pub(super) completions: VecDeque<MessageCompletion>,
     pub(super) actions: VecDeque<MessagingAction>,
     pub(super) counters: MessagingCounters,
@@ -57,7 +61,9 @@ impl EndpointShared {
     pub(super) fn new(settings: MessagingSettings) -> Self {
         Self {
             settings,
+            mode: MessageMatching::default(),
             matching: MatchQueues::default(),
+            arrivals: VecDeque::new(),
             completions: VecDeque::new(),
             actions: VecDeque::new(),
             counters: MessagingCounters::default(),

@@ -1,7 +1,6 @@
 //! Sending long messages: RTS, preparation during the handshake, fragments (P-69 to P-71).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use checksum::TargetCache;
 use units::Span;
@@ -12,19 +11,26 @@ use super::completion::PeerLossCause;
 use super::endpoint_shared::EndpointShared;
 use super::fragment_sizer::{FragmentRange, FragmentSizer, PipelineSpeeds};
 use super::fragments::{FragmentChecksum, NextFragment, OutgoingTransfer, PreparedFragment};
+use super::lent_buffer::SendBuffer;
 use super::matching::SendId;
 use super::packet::{BodyKind, MESSAGE_HEADER_BYTES, MessageHeader};
 use super::peer::{MessagingPeer, header_template};
 use super::rails::{PacketLoad, RailIndex};
-use crate::BufferSlice;
 use crate::connection::AckRequest;
+use crate::{BufferSlice, SharedBytes};
 
 /// Fragments per peer that are checksummed before the CTS, if they are sent from the user's buffer and so need no memory.
 const MAX_CHECKSUMMED_AHEAD: usize = 8;
 
 impl MessagingPeer {
     /// The RTS of a long message was sent.
-    pub(super) fn begin_transfer(&mut self, shared: &mut EndpointShared, transfer: u64, id: SendId, data: Vec<u8>) {
+    pub(super) fn begin_transfer(
+        &mut self,
+        shared: &mut EndpointShared,
+        transfer: u64,
+        id: SendId,
+        data: SendBuffer,
+    ) {
         let settings = shared.settings;
         let speeds = PipelineSpeeds {
             copy: settings.copy_bytes_per_us,
@@ -32,7 +38,7 @@ impl MessagingPeer {
             rtt: self.rtt.unwrap_or(settings.initial_rtt),
         };
         let sizer = FragmentSizer::new(&settings, &speeds, data.len() as u64);
-        self.outgoing.insert(transfer, OutgoingTransfer::new(shared.now, id, data, sizer));
+        self.outgoing.insert(transfer, OutgoingTransfer::new(shared.now, id, data.into_shared(), sizer));
         if settings.prepared > 0 {
             self.unprepared.push_back(transfer);
         }
@@ -60,7 +66,7 @@ impl MessagingPeer {
         {
             self.prepared += 1;
             shared.counters.prepared_bytes += u64::from(range.length);
-            let prepared = prepare_fragment(shared, &outgoing.data, range, buffers.supports_borrowed());
+            let prepared = prepare_fragment(shared, outgoing.data.bytes(), range, buffers.supports_borrowed());
             outgoing.prepared.push_back(prepared);
         }
     }
@@ -98,9 +104,9 @@ impl MessagingPeer {
             NextFragment::Fresh(range) => (*range, 0),
             NextFragment::Retransmit(range, retransmits, _) => (*range, *retransmits),
         };
-        let data = Arc::clone(&outgoing.data);
+        let data = outgoing.data.clone();
         let (from, length) = (range.offset as usize, range.length as usize);
-        let bytes = &data[from..from + length];
+        let bytes = &data.bytes()[from..from + length];
         if let NextFragment::Retransmit(.., checksum) = &next {
             // The packet gets a new checksum: if the buffer was corrupted meanwhile, wrong data would look right.
             if fragment_checksum(shared, bytes) != *checksum {
@@ -122,7 +128,7 @@ impl MessagingPeer {
                         (prepared, 0)
                     }
                     NextFragment::Fresh(_) | NextFragment::Retransmit(..) => {
-                        (prepare_fragment(shared, &data, range, buffers.supports_borrowed()), length)
+                        (prepare_fragment(shared, data.bytes(), range, buffers.supports_borrowed()), length)
                     }
                 };
                 self.send_prepared(shared, transfer, rail, &data, (prepared, copied))
@@ -160,7 +166,7 @@ impl MessagingPeer {
         shared: &mut EndpointShared,
         transfer: u64,
         rail: RailIndex,
-        data: &Arc<Vec<u8>>,
+        data: &SharedBytes,
         (prepared, copied): (PreparedFragment, usize),
     ) -> (u64, FragmentChecksum) {
         let PreparedFragment { packet: mut head, checksum, range } = prepared;

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 
 use units::{Rank, Time};
 
 use super::fragment_sizer::{FragmentRange, FragmentSizer};
+use super::lent_buffer::ReceiveBuffer;
 use super::limits::MAX_RETRANSMITS;
 use super::matching::{ReceiveId, SendId};
 use super::rails::{RailIndex, RailPacketId};
 use super::settings::MessagingSettings;
 use super::unacked_log::ResendOutcome;
+use crate::SharedBytes;
 
 /// The checksum of a fragment's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +61,7 @@ struct InFlightFragment {
 pub(super) struct OutgoingTransfer {
     pub(super) announced: Time,
     pub(super) id: SendId,
-    pub(super) data: Arc<Vec<u8>>,
+    pub(super) data: SharedBytes,
     /// The CTS arrived.
     pub(super) is_ready: bool,
     pub(super) sizer: FragmentSizer,
@@ -70,8 +71,8 @@ pub(super) struct OutgoingTransfer {
 }
 
 impl OutgoingTransfer {
-    pub(super) fn new(announced: Time, id: SendId, data: Vec<u8>, sizer: FragmentSizer) -> Self {
-        let (data, prepared) = (Arc::new(data), VecDeque::new());
+    pub(super) fn new(announced: Time, id: SendId, data: SharedBytes, sizer: FragmentSizer) -> Self {
+        let prepared = VecDeque::new();
         let (retransmits, in_flight) = (VecDeque::new(), Vec::new());
         Self { announced, id, data, is_ready: false, sizer, prepared, retransmits, in_flight }
     }
@@ -139,7 +140,7 @@ pub(super) struct IncomingTransfer {
     pub(super) source: Rank,
     pub(super) tag: u64,
     pub(super) length: u64,
-    pub(super) buffer: Vec<u8>,
+    pub(super) buffer: ReceiveBuffer,
     pub(super) received: ReceivedRanges,
 }
 

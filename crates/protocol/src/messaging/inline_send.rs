@@ -45,10 +45,10 @@ impl MessagingPeer {
         buffers: &mut impl InPlaceBuffers,
     ) -> Option<QueuedSend> {
         let length = queued.data.len();
-        let may_send = length <= shared.settings.eager_bytes as usize
+        let may_send = !queued.data.is_long(shared.settings.eager_bytes)
             && self.is_idle(shared)
             && self.unconfirmed() < CONTROL_WINDOW
-            && self.spent + credit_cost(length, &shared.settings) <= self.granted;
+            && self.spent + credit_cost(&queued.data, &shared.settings) <= self.granted;
         let rail = if may_send { self.rails.for_control(shared.settings.control_depth, None) } else { None };
         let Some(rail) = rail else { return Some(queued) };
         let is_inline = Self::fits_inline(shared, length);
@@ -81,7 +81,7 @@ impl MessagingPeer {
             None => return Some(queued),
         };
         self.log.add_with_packet(first, (rail, number), lost_message(&queued), logged);
-        shared.completions.push_back(MessageCompletion::Sent { id: queued.id, buffer: queued.data });
+        shared.completions.push_back(MessageCompletion::Sent { id: queued.id, buffer: queued.data.into_vec() });
         None
     }
 
@@ -103,7 +103,7 @@ impl MessagingPeer {
         let choice = shared.settings.checksum.choice(length);
         let target = &mut buffer[MESSAGE_HEADER_BYTES..];
         let checksum = checksum_policy::copy_to(choice, &queued.data, target, TargetCache::Remote);
-        self.spent += credit_cost(length, &shared.settings);
+        self.spent += credit_cost(&queued.data, &shared.settings);
         let first = self.next_sequence;
         self.next_sequence += 1;
         let template = header_template(BodyKind::Eager, choice, checksum);
@@ -119,7 +119,7 @@ impl MessagingPeer {
         write_inline(&words, &queued.data, &mut bytes);
         shared.actions.push_back(transmit_inline(self.rank, rail, bytes));
         self.log.add(first, (rail, number), BatchMessages::One(lost_message(&queued)));
-        shared.completions.push_back(MessageCompletion::Sent { id: queued.id, buffer: queued.data });
+        shared.completions.push_back(MessageCompletion::Sent { id: queued.id, buffer: queued.data.into_vec() });
     }
 
     /// The header for a new message: its sequence number, the packet's number, the words.

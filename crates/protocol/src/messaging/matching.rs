@@ -66,13 +66,13 @@ pub(super) enum MessageContents {
     /// All of it, with the checksum of its bytes if there is one: they may stay in memory for long.
     Eager { bytes: Vec<u8>, choice: Option<ChecksumChoice>, checksum: u64 },
     /// Its RTS.
-    Rendezvous { transfer: u64, length: u64 },
+    Rendezvous { transfer: u64, length: u64, note: u128 },
     /// The sender's copy was corrupted.
     Lost { length: u64 },
 }
 
 impl MessageContents {
-    fn length(&self) -> u64 {
+    pub(super) fn length(&self) -> u64 {
         match self {
             Self::Eager { bytes, .. } => bytes.len() as u64,
             Self::Rendezvous { length, .. } | Self::Lost { length } => *length,

@@ -16,6 +16,7 @@
 //! `fragment_send` and `receive_path` are its methods by direction. [`MessagingEndpoint`] holds the peers.
 
 mod action;
+mod arrival;
 mod checksum_policy;
 mod completion;
 mod control_message;
@@ -26,6 +27,7 @@ mod fragment_send;
 mod fragment_sizer;
 mod fragments;
 mod inline_send;
+mod lent_buffer;
 mod limits;
 mod matching;
 mod packet;
@@ -37,12 +39,15 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod unacked_log;
+mod user_matching;
 
 pub use action::{InPlaceBuffers, MessagingAction};
+pub use arrival::{MessageArrival, MessageMatching};
 pub use checksum_policy::ChecksumPolicy;
 pub use completion::{MessageCompletion, MessageFailure, MessagePostError, PeerLossCause, RejectedPost};
 pub use endpoint::MessagingEndpoint;
 pub use endpoint_shared::MessagingCounters;
+pub use lent_buffer::LentBytesMut;
 pub use limits::{MAX_MESSAGE_BYTES, MAX_PENDING};
 pub use matching::{MessageSelector, ProbedMessage, ReceiveId, SendId};
 pub use packet::{MESSAGE_HEADER_BYTES, has_body};

@@ -4,7 +4,6 @@
 //! acknowledgements. Incoming packets: `receive_path`.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use units::{Rank, Span};
 
@@ -14,6 +13,7 @@ use super::completion::PeerLossCause;
 use super::control_message::ControlMessage;
 use super::endpoint_shared::EndpointShared;
 use super::fragments::{IncomingTransfer, OutgoingTransfer};
+use super::lent_buffer::SendBuffer;
 use super::limits::CONTROL_WINDOW;
 use super::matching::{ReceiveId, SendId};
 use super::packet::{BodyKind, MESSAGE_HEADER_BYTES, MessageHeader};
@@ -26,7 +26,9 @@ use super::unacked_log::{ResendOutcome, UnackedLog};
 pub(super) struct QueuedSend {
     pub(super) id: SendId,
     pub(super) tag: u64,
-    pub(super) data: Vec<u8>,
+    /// Sent with the RTS of a long message; zero for none.
+    pub(super) note: u128,
+    pub(super) data: SendBuffer,
 }
 
 /// Packets in flight on a rail beyond which not even acknowledgements and retransmissions are sent.
@@ -319,11 +321,12 @@ impl MessagingPeer {
         let mut peer = std::mem::replace(self, Self::new(self.rank, 0, 0));
         self.lost = Some(cause);
         self.rails = rails;
-        let queued = std::mem::take(&mut peer.queue).into_iter().map(|queued| (queued.id, queued.data));
+        let queued = std::mem::take(&mut peer.queue).into_iter().map(|queued| (queued.id, queued.data.into_vec()));
         let outgoing = std::mem::take(&mut peer.outgoing).into_values();
-        let outgoing = outgoing.map(|outgoing| (outgoing.id, Arc::unwrap_or_clone(outgoing.data)));
-        let incoming =
-            std::mem::take(&mut peer.incoming).into_values().map(|incoming| (incoming.id, incoming.buffer));
+        let outgoing = outgoing.map(|outgoing| (outgoing.id, outgoing.data.into_vec()));
+        let incoming = std::mem::take(&mut peer.incoming)
+            .into_values()
+            .map(|incoming| (incoming.id, incoming.buffer.into_vec()));
         (outgoing.chain(queued), incoming)
     }
 }

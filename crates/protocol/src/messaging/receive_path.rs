@@ -1,15 +1,15 @@
 //! Incoming packets of a peer: verified, delivered, and NACKed if corrupt.
 
-use std::sync::Arc;
-
 use checksum::tuning::ChecksumChoice;
 
+use super::arrival::{MessageArrival, MessageMatching};
 use super::checksum_policy;
 use super::completion::{MessageCompletion, MessageFailure, PeerLossCause};
 use super::control_message::{ControlMessage, parse_control_message};
 use super::control_send::refunded_credit;
 use super::endpoint_shared::EndpointShared;
 use super::fragments::{IncomingTransfer, RangeCoverage, ReceivedRanges};
+use super::lent_buffer::ReceiveBuffer;
 use super::limits::{CONTROL_MESSAGE_COST_BYTES, MAX_CONSECUTIVE_CORRUPT, MAX_MESSAGE_BYTES};
 use super::matching::{MessageContents, UnexpectedMessage, WaitingReceive};
 use super::packet::{BodyKind, MESSAGE_HEADER_BYTES, MessageHeader, MessageHeaderError, is_inline};
@@ -229,9 +229,9 @@ impl MessagingPeer {
                 return Ok(());
             }
             ControlMessage::Rts { length, .. } if length > MAX_MESSAGE_BYTES => return Err(PeerLossCause::Malformed),
-            ControlMessage::Rts { tag, length } => {
+            ControlMessage::Rts { tag, length, note } => {
                 self.charge_credit(CONTROL_MESSAGE_COST_BYTES)?;
-                let contents = MessageContents::Rendezvous { transfer: sequence, length };
+                let contents = MessageContents::Rendezvous { transfer: sequence, length, note };
                 self.accept_in_order(shared, sequence, tag, contents);
                 return Ok(());
             }
@@ -260,7 +260,7 @@ impl MessagingPeer {
         let outgoing = self.outgoing.remove(&transfer).ok_or(PeerLossCause::Malformed)?;
         self.release_prepared(shared, outgoing.prepared);
         // The driver borrows no part of it any more, unless the acknowledgement of a packet was lost: then this copies.
-        let buffer = Arc::unwrap_or_clone(outgoing.data);
+        let buffer = outgoing.data.into_vec();
         shared.completions.push_back(MessageCompletion::Sent { id: outgoing.id, buffer });
         Ok(())
     }
@@ -291,6 +291,9 @@ impl MessagingPeer {
     }
 
     fn deliver(&mut self, shared: &mut EndpointShared, tag: u64, contents: MessageContents) {
+        if shared.mode == MessageMatching::ByUser {
+            return shared.arrivals.push_back(MessageArrival { source: self.rank, tag, contents });
+        }
         match shared.matching.find(self.rank, tag) {
             Some(index) => {
                 let posted = shared.matching.take(index);
@@ -334,7 +337,7 @@ impl MessagingPeer {
                 let failure = MessageFailure::Corrupted { source, tag };
                 shared.completions.push_back(MessageCompletion::ReceiveFailed { id, failure, buffer });
             }
-            MessageContents::Rendezvous { transfer, length } if length > buffer.len() as u64 || length == 0 => {
+            MessageContents::Rendezvous { transfer, length, .. } if length > buffer.len() as u64 || length == 0 => {
                 self.replies.push_back(ControlMessage::Fin { transfer });
                 shared.completions.push_back(if length == 0 {
                     MessageCompletion::Received { id, source, tag, length: 0, buffer }
@@ -343,8 +346,8 @@ impl MessagingPeer {
                     MessageCompletion::ReceiveFailed { id, failure, buffer }
                 });
             }
-            MessageContents::Rendezvous { transfer, length } => {
-                let received = ReceivedRanges::default();
+            MessageContents::Rendezvous { transfer, length, .. } => {
+                let (received, buffer) = (ReceivedRanges::default(), ReceiveBuffer::Owned(buffer));
                 self.incoming.insert(transfer, IncomingTransfer { id, source, tag, length, buffer, received });
                 self.replies.push_back(ControlMessage::Cts { transfer });
             }
@@ -386,7 +389,7 @@ impl MessagingPeer {
         if incoming.received.is_complete(incoming.length)
             && let Some(IncomingTransfer { id, source, tag, length, buffer, .. }) = self.incoming.remove(&transfer)
         {
-            let length = length as usize;
+            let (length, buffer) = (length as usize, buffer.into_vec());
             shared.completions.push_back(MessageCompletion::Received { id, source, tag, length, buffer });
             self.replies.push_back(ControlMessage::Fin { transfer });
         }

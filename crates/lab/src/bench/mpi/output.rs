@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::target_verdict::TargetVerdict;
-use super::{MpiBenchReport, MpiCaseReport, MpiRow, PerformanceTarget, hosts};
+use super::{MpiBenchReport, MpiCaseReport, MpiRow, PerformanceTarget, hosts, messages};
 use crate::report::{TableRows, format_table, page, with_header};
 
 fn rows(case: &MpiCaseReport) -> TableRows {
@@ -28,7 +28,8 @@ fn rows(case: &MpiCaseReport) -> TableRows {
 /// Title and rows of every table.
 fn sections(report: &MpiBenchReport) -> Vec<(String, TableRows)> {
     let cases = report.scenes.iter().map(|case| (case.title.to_owned(), rows(case)));
-    cases.chain(report.hosts.iter().flat_map(hosts::sections)).collect()
+    let messages = report.messages.iter().map(messages::section);
+    cases.chain(report.hosts.iter().flat_map(hosts::sections)).chain(messages).collect()
 }
 
 fn heading(report: &MpiBenchReport) -> String {

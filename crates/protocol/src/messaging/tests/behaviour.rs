@@ -6,6 +6,7 @@ use checksum::Algorithm;
 use units::{Rank, Span};
 
 use super::harness::{CorruptionPlan, MessagingHarness, TestPacket, bytes};
+use crate::SharedBytes;
 use crate::messaging::{
     ChecksumPolicy, MessageCompletion, MessageFailure, MessagePostError, MessageSelector, MessagingSettings,
     PeerLossCause, ProbedMessage, RailIndex,
@@ -328,7 +329,8 @@ fn a_buffer_corrupted_while_its_message_is_in_flight_is_never_delivered() {
     fragment.expect("just found").bytes[4_000] ^= 1;
     let peer = harness.endpoint(A).peers.get_mut(&B).expect("a peer");
     for outgoing in peer.outgoing.values_mut() {
-        Arc::make_mut(&mut outgoing.data).iter_mut().step_by(1_024).for_each(|byte| *byte ^= 1);
+        let SharedBytes::Owned(data) = &mut outgoing.data else { panic!("a vector was sent") };
+        Arc::make_mut(data).iter_mut().step_by(1_024).for_each(|byte| *byte ^= 1);
     }
     harness.run();
     assert_eq!(harness.dropped, [(A, B, PeerLossCause::LocalCorruption)]);

@@ -79,7 +79,7 @@ fn a_packet_that_violates_the_protocol_drops_its_sender() {
         packet(MessageHeader { messages: 3, ..header(BodyKind::Control) }, &[]),
         control(&[ControlMessage::Cts { transfer: 3 }]),
         control(&[ControlMessage::Fin { transfer: 0 }]),
-        control(&[ControlMessage::Rts { tag: 0, length: u64::MAX }]),
+        control(&[ControlMessage::Rts { tag: 0, length: u64::MAX, note: 0 }]),
     ];
     for (index, bytes) in malformed.iter().enumerate() {
         assert_eq!(cause_of(bytes), Some(PeerLossCause::Malformed), "number {index}");
@@ -126,7 +126,12 @@ fn fragments_must_fit_their_message() {
     let begin = || {
         let mut endpoint = endpoint();
         endpoint.receive(Time::ZERO, MessageSelector::exact(PEER, 5), vec![0; 100_000]).expect("posted");
-        endpoint.handle_packet(Time::ZERO, PEER, RAIL, &control(&[ControlMessage::Rts { tag: 5, length: 100_000 }]));
+        endpoint.handle_packet(
+            Time::ZERO,
+            PEER,
+            RAIL,
+            &control(&[ControlMessage::Rts { tag: 5, length: 100_000, note: 0 }]),
+        );
         while endpoint.poll_action().is_some() {}
         endpoint
     };

@@ -1,0 +1,93 @@
+/* Two ranks: latencies, bandwidth and message rate. Prints "NAME VALUE" on rank 0: microseconds of one operation. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank;
+static double seconds;
+
+/* Runs an operation in batches for about the given time; the median of the batches in microseconds. */
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void ping(char *bytes, int length)
+{
+    if (rank == 0) {
+        MPI_Send(bytes, length, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+        MPI_Recv(bytes, length, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else {
+        MPI_Recv(bytes, length, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(bytes, length, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+    }
+}
+
+static void window(char *bytes, int length, int count)
+{
+    MPI_Request requests[64];
+    char end;
+    for (int i = 0; i < count; i++) {
+        char *place = bytes + (size_t)i * length;
+        if (rank == 0)
+            MPI_Isend(place, length, MPI_BYTE, 1, 2, MPI_COMM_WORLD, &requests[i]);
+        else
+            MPI_Irecv(place, length, MPI_BYTE, 0, 2, MPI_COMM_WORLD, &requests[i]);
+    }
+    MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
+    if (rank == 0)
+        MPI_Recv(&end, 1, MPI_BYTE, 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else
+        MPI_Send(&end, 1, MPI_BYTE, 0, 3, MPI_COMM_WORLD);
+}
+
+static void measure(const char *name, char *bytes, int length, int count)
+{
+    enum { BATCHES = 15 };
+    double times[BATCHES];
+    int runs = 1;
+    for (int batch = -1; batch < BATCHES; batch++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double began = MPI_Wtime();
+        for (int run = 0; run < runs; run++) {
+            if (count)
+                window(bytes, length, count);
+            else
+                ping(bytes, length);
+        }
+        double took = MPI_Wtime() - began;
+        if (batch < 0) {
+            double wanted = seconds / BATCHES / (took > 1e-7 ? took : 1e-7);
+            runs = wanted < 1 ? 1 : wanted > 100000 ? 100000 : (int)wanted;
+            if (runs < 20 && took < 0.05)
+                runs = 20;
+            MPI_Bcast(&runs, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        } else {
+            times[batch] = took * 1e6 / runs / (count ? count : 2);
+        }
+    }
+    qsort(times, BATCHES, sizeof(double), compare);
+    if (rank == 0) {
+        printf("%s %.4f\n", name, times[BATCHES / 2]);
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    seconds = argc > 1 ? atof(argv[1]) : 0.5;
+    char *bytes = malloc(64 << 20);
+    memset(bytes, 1, 64 << 20);
+    for (int i = 0; i < 2000; i++)
+        ping(bytes, 8);
+    measure("latency-8", bytes, 8, 0);
+    measure("latency-4096", bytes, 4096, 0);
+    measure("bandwidth-1MiB", bytes, 1 << 20, 16);
+    measure("rate-8", bytes, 8, 64);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,152 @@
+//! How two endpoints agree on queue pairs (P-119, P-120): a request and its answer, in datagrams that may be lost or forged.
+//!
+//! ```text
+//!  0  MAC of the rest   16  kind   17  rails   18  rank   20  link bytes   24  attempt   32  PSN   36  queue pairs (4 each)
+//! 52  the sender's address, without its secret   116 the receiver's identity
+//! ```
+//! The key of the MAC is the secret of the endpoint that is asked: who asks has it from the launcher.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use units::{Psn, QpNumber};
+
+use crate::endpoint_address::{ADDRESS_BYTES, EndpointAddress, EndpointSecret};
+
+/// Rails between two endpoints.
+pub(crate) const MAX_RAILS: usize = 4;
+/// Bytes of a request or an answer.
+const REQUEST_BYTES: usize = ADDRESS_AT + ADDRESS_BYTES + 8;
+const MAC_BYTES: usize = 16;
+const NO_RANK: u16 = u16::MAX;
+const ADDRESS_AT: usize = 52;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RequestKind {
+    Connect,
+    Accept,
+}
+
+/// A request to connect, or its answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ConnectionRequest {
+    pub(crate) kind: RequestKind,
+    /// Chosen by who asks; the answer repeats it.
+    pub(crate) attempt: u64,
+    /// The sender's queue pairs, one for each rail.
+    pub(crate) pairs: Vec<QpNumber>,
+    /// The sender's first packet number.
+    pub(crate) psn: Psn,
+    /// The longest packets that the sender's links carry.
+    pub(crate) link_bytes: u32,
+    pub(crate) sender: EndpointAddress,
+    /// The sender's rank, for reports.
+    pub(crate) rank: Option<u16>,
+    /// The identity of the endpoint that this is for.
+    pub(crate) receiver: u64,
+}
+
+impl ConnectionRequest {
+    pub(crate) fn to_bytes(&self, key: &EndpointSecret) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [0; REQUEST_BYTES];
+        bytes[16] = match self.kind {
+            RequestKind::Connect => 1,
+            RequestKind::Accept => 2,
+        };
+        let rails = self.pairs.len().min(MAX_RAILS);
+        bytes[17] = rails as u8;
+        bytes[18..20].copy_from_slice(&self.rank.unwrap_or(NO_RANK).to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.link_bytes.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.attempt.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.psn.get().to_le_bytes());
+        for (place, pair) in bytes[36..ADDRESS_AT].chunks_exact_mut(4).zip(&self.pairs) {
+            place.copy_from_slice(&pair.0.to_le_bytes());
+        }
+        bytes[ADDRESS_AT..ADDRESS_AT + ADDRESS_BYTES].copy_from_slice(&self.sender.public().to_bytes());
+        bytes[ADDRESS_AT + ADDRESS_BYTES..].copy_from_slice(&self.receiver.to_le_bytes());
+        let mac = mac_of(key, &bytes[MAC_BYTES..]);
+        bytes[..MAC_BYTES].copy_from_slice(&mac);
+        bytes
+    }
+
+    /// Who claims to send this; to find the key with which to verify it.
+    pub(crate) fn claimed_sender(bytes: &[u8]) -> Option<u64> {
+        let identity = bytes.get(ADDRESS_AT + 8..ADDRESS_AT + 16)?;
+        Some(u64::from_le_bytes(identity.try_into().expect("eight bytes")))
+    }
+
+    /// Verifies and parses; none if the key or the layout is wrong.
+    pub(crate) fn parse(bytes: &[u8], key: &EndpointSecret) -> Option<Self> {
+        let bytes: &[u8; REQUEST_BYTES] = bytes.try_into().ok()?;
+        // Each bit of the difference counts, so the time tells nothing about the MAC.
+        let expected = mac_of(key, &bytes[MAC_BYTES..]);
+        let difference = expected.iter().zip(&bytes[..MAC_BYTES]).fold(0, |all, (own, sent)| all | (own ^ sent));
+        if difference != 0 {
+            return None;
+        }
+        let kind = match bytes[16] {
+            1 => RequestKind::Connect,
+            2 => RequestKind::Accept,
+            _ => return None,
+        };
+        let four = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let rails = usize::from(bytes[17]);
+        if rails == 0 || rails > MAX_RAILS {
+            return None;
+        }
+        Some(Self {
+            kind,
+            attempt: word(24),
+            pairs: (0..rails).map(|rail| QpNumber(four(36 + 4 * rail) & 0xff_ffff)).collect(),
+            psn: Psn::new(four(32) & 0xff_ffff),
+            link_bytes: four(20),
+            sender: EndpointAddress::parse(&bytes[ADDRESS_AT..ADDRESS_AT + ADDRESS_BYTES])?,
+            rank: Some(u16::from_le_bytes([bytes[18], bytes[19]])).filter(|rank| *rank != NO_RANK),
+            receiver: word(ADDRESS_AT + ADDRESS_BYTES),
+        })
+    }
+}
+
+fn mac_of(key: &EndpointSecret, bytes: &[u8]) -> [u8; MAC_BYTES] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length will do");
+    mac.update(bytes);
+    let whole = mac.finalize().into_bytes();
+    whole[..MAC_BYTES].try_into().expect("a prefix")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint_address::EndpointPath;
+
+    fn request() -> ConnectionRequest {
+        let path = EndpointPath { address: "10.0.0.1:77".parse().expect("an address"), prefix: 16 };
+        let sender = EndpointAddress { identity: 9, datagrams: QpNumber(3), secret: [1; 16], paths: vec![path] };
+        ConnectionRequest {
+            kind: RequestKind::Connect,
+            attempt: 99,
+            pairs: vec![QpNumber(5), QpNumber(6)],
+            psn: Psn::new(1234),
+            link_bytes: 1500,
+            sender,
+            rank: Some(7),
+            receiver: 4,
+        }
+    }
+
+    #[test]
+    fn a_request_reads_back_without_the_secret_and_every_flipped_bit_is_detected() {
+        let key = [3; 16];
+        let mut bytes = request().to_bytes(&key);
+        let read = ConnectionRequest::parse(&bytes, &key).expect("valid");
+        assert_eq!(ConnectionRequest::claimed_sender(&bytes), Some(9));
+        assert_eq!(read, ConnectionRequest { sender: request().sender.public(), ..request() });
+        assert_eq!(ConnectionRequest::parse(&bytes, &[4; 16]), None, "another job's key");
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(ConnectionRequest::parse(&bytes, &key), None, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(ConnectionRequest::parse(&bytes[1..], &key), None);
+    }
+}

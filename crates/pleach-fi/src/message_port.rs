@@ -1,0 +1,416 @@
+//! The messages of one endpoint: peers, connections to them, sends and arrivals.
+//!
+//! In: sends, decisions about arrivals, packets and time. Out: [`PortEvent`]s. Connections are made when they are first needed:
+//! a peer that is never used costs nothing.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use checksum::tuning::ChecksumTuning;
+use engine::messaging::{MessageTransport, Messenger, UdpTransport};
+use protocol::LentBytes;
+use protocol::connection::path::PathEvent;
+use protocol::messaging::{
+    ChecksumPolicy, LentBytesMut, MessageArrival, MessageCompletion, MessageFailure, MessageMatching,
+    MessagePostError, MessagingSettings,
+};
+use transport::udp::{Endpoint, EndpointEvent, EndpointOptions, FaultInjector, UdpPortIndex};
+use units::{QpNumber, Rank, Span, Time};
+use wire::QueueKey;
+
+use crate::connection_request::MAX_RAILS;
+use crate::endpoint_address::{EndpointAddress, EndpointSecret, fitting_paths};
+use crate::local_paths::local_paths;
+use crate::number_map::NumberMap;
+use crate::path_log::{LoggedRail, PathLog};
+use crate::peer_connection::{PeerConnection, PeerState};
+
+/// The key of datagram queue pairs. It separates nothing: the MAC does.
+pub(crate) const DATAGRAM_KEY: QueueKey = QueueKey(0x504c);
+/// Posted buffers for connection requests. Any datagram fits: one that does not would use a buffer up.
+const POSTED_DATAGRAMS: usize = 32;
+const DATAGRAM_BYTES: usize = units::limits::MAX_MTU as usize;
+/// Bytes of messages that a peer may send before they are received.
+const CREDIT_BYTES: u64 = 32 << 20;
+/// How often connections are looked after.
+const HOUSEKEEPING: Span = Span::from_micros(10_000);
+/// How often a peer is asked for a sign of life while a receive waits for it alone.
+const PING_EVERY: Span = Span::from_micros(1_000_000);
+/// How long closing waits for acknowledgements.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+/// A file with faults to inject, as everywhere in Pleach.
+const FAULTS: &str = "PLEACH_FAULTS";
+
+/// A peer of a port.
+pub(crate) type PeerIndex = u32;
+
+/// The body of a message to send.
+#[derive(Debug)]
+pub(crate) enum PortSendBody {
+    /// Copied: a short message with its prefix.
+    Copied(Vec<u8>),
+    /// Sent from the user's memory.
+    Lent { note: u128, loan: Arc<dyn LentBytes> },
+}
+
+/// A message to send, and the number under which its completion is reported.
+#[derive(Debug)]
+pub(crate) struct PortSend {
+    pub(crate) token: u64,
+    pub(crate) tag: u64,
+    pub(crate) body: PortSendBody,
+}
+
+/// What a port reports.
+#[derive(Debug)]
+pub(crate) enum PortEvent {
+    Sent { token: u64 },
+    SendFailed { token: u64, failure: MessageFailure },
+    Arrived(MessageArrival),
+    Received { token: u64 },
+    ReceiveFailed { token: u64, failure: MessageFailure },
+    PeerLost { peer: PeerIndex, why: String },
+}
+
+/// The messages of one endpoint.
+pub(crate) struct MessagePort {
+    pub(crate) messenger: Messenger<UdpTransport>,
+    pub(crate) own: EndpointAddress,
+    pub(crate) datagrams: QpNumber,
+    pub(crate) peers: Vec<PeerConnection>,
+    by_identity: HashMap<u64, PeerIndex>,
+    sends: NumberMap<u64>,
+    receives: NumberMap<u64>,
+    /// Sends that are complete but whose memory a packet still refers to.
+    returning: Vec<(u64, Arc<dyn LentBytes>)>,
+    loans: NumberMap<Arc<dyn LentBytes>>,
+    pub(crate) events: VecDeque<PortEvent>,
+    housekeeping_at: Time,
+    paths: PathLog,
+}
+
+impl MessagePort {
+    /// Opens sockets at this host's addresses.
+    ///
+    /// # Errors
+    /// If the environment is wrong, or the kernel refuses.
+    pub(crate) fn open() -> Result<Self, String> {
+        let mut paths = local_paths()?;
+        paths.truncate(MAX_RAILS.min(fitting_paths(&paths)));
+        let addresses: Vec<_> = paths.iter().map(|path| path.address).collect();
+        let options = EndpointOptions { fault_injector: faults_of_environment()?, ..EndpointOptions::default() };
+        let cannot = |error: io::Error| format!("cannot open UDP sockets at {addresses:?}: {error}");
+        let mut endpoint = Endpoint::open(&addresses, options).map_err(cannot)?;
+        for (path, bound) in paths.iter_mut().zip(endpoint.addresses()) {
+            path.address = bound;
+        }
+        let datagrams = endpoint.create_datagram(DATAGRAM_KEY);
+        for _ in 0..POSTED_DATAGRAMS {
+            let posted = endpoint.post_datagram_receive(datagrams, vec![0; DATAGRAM_BYTES]);
+            posted.map_err(|error| format!("cannot post a buffer for connection requests: {error}"))?;
+        }
+        let mut random = [0; 24];
+        getrandom::fill(&mut random).map_err(|error| format!("cannot get random bits from the kernel: {error}"))?;
+        let (identity, secret) = random.split_at(8);
+        let own = EndpointAddress {
+            identity: u64::from_le_bytes(identity.try_into().expect("eight bytes")),
+            datagrams,
+            secret: secret.try_into().expect("sixteen bytes"),
+            paths,
+        };
+        let settings = MessagingSettings {
+            checksum: ChecksumPolicy::Tuned(*ChecksumTuning::for_this_machine()),
+            credit_bytes: CREDIT_BYTES,
+            ..MessagingSettings::default()
+        };
+        let mut transport = UdpTransport::new(endpoint, &settings);
+        transport.keep_side_events();
+        Ok(Self {
+            messenger: Messenger::new(transport, settings).with_matching(MessageMatching::ByUser),
+            own,
+            datagrams,
+            peers: Vec::new(),
+            by_identity: HashMap::new(),
+            sends: NumberMap::default(),
+            receives: NumberMap::default(),
+            returning: Vec::new(),
+            loans: NumberMap::default(),
+            events: VecDeque::new(),
+            housekeeping_at: Time::ZERO,
+            paths: PathLog::from_environment(),
+        })
+    }
+
+    /// The peer with this address, known or new.
+    pub(crate) fn peer_at(&mut self, address: &EndpointAddress) -> PeerIndex {
+        if let Some(known) = self.by_identity.get(&address.identity) {
+            let peer = &mut self.peers[*known as usize];
+            if peer.address.secret == EndpointSecret::default() {
+                peer.address.secret = address.secret; // It connected first; now the application names it.
+            }
+            return *known;
+        }
+        let index = self.peers.len() as PeerIndex;
+        self.peers.push(PeerConnection::new(address.clone()));
+        self.by_identity.insert(address.identity, index);
+        index
+    }
+
+    pub(crate) fn known_peer(&self, identity: u64) -> Option<PeerIndex> {
+        self.by_identity.get(&identity).copied()
+    }
+
+    /// The identity of a peer.
+    pub(crate) fn identity(&self, peer: PeerIndex) -> u64 {
+        self.peers[peer as usize].address.identity
+    }
+
+    /// Why a peer is lost, if it is.
+    pub(crate) fn lost(&self, peer: PeerIndex) -> Option<&str> {
+        match &self.peers[peer as usize].state {
+            PeerState::Lost(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Sends a message, or queues it until the peer is connected.
+    ///
+    /// # Errors
+    /// If the peer is lost or too many messages wait.
+    pub(crate) fn send(&mut self, peer: PeerIndex, message: PortSend) -> Result<(), MessagePostError> {
+        match &self.peers[peer as usize].state {
+            PeerState::Connected { .. } => self.post(peer, message),
+            PeerState::Lost(_) => {
+                Err(MessagePostError::Lost(Rank(peer), protocol::messaging::PeerLossCause::Unreachable))
+            }
+            PeerState::Unconnected | PeerState::Connecting(_) => {
+                let waiting = &mut self.peers[peer as usize].waiting;
+                if waiting.len() >= protocol::messaging::MAX_PENDING {
+                    return Err(MessagePostError::Full);
+                }
+                waiting.push_back(message);
+                self.connect(peer);
+                Ok(())
+            }
+        }
+    }
+
+    fn post(&mut self, peer: PeerIndex, message: PortSend) -> Result<(), MessagePostError> {
+        let PortSend { token, tag, body } = message;
+        let id = match body {
+            PortSendBody::Copied(bytes) => {
+                self.messenger.send(Rank(peer), tag, bytes).map_err(|rejected| rejected.error)?
+            }
+            PortSendBody::Lent { note, loan } => {
+                let id = self.messenger.send_lent(Rank(peer), (tag, note), Arc::clone(&loan))?;
+                self.loans.insert(token, loan);
+                id
+            }
+        };
+        self.sends.insert(id.0, token);
+        Ok(())
+    }
+
+    /// Sends what waited for the connection.
+    pub(crate) fn flush_waiting(&mut self, peer: PeerIndex) {
+        let waiting = std::mem::take(&mut self.peers[peer as usize].waiting);
+        for message in waiting {
+            let token = message.token;
+            if let Err(error) = self.post(peer, message) {
+                let cause = match error {
+                    MessagePostError::Lost(_, cause) => cause,
+                    _ => protocol::messaging::PeerLossCause::Dropped,
+                };
+                let failure = MessageFailure::Lost(Rank(peer), cause);
+                self.events.push_back(PortEvent::SendFailed { token, failure });
+            }
+        }
+    }
+
+    /// Accepts a short message: its bytes.
+    ///
+    /// # Errors
+    /// If they changed in memory.
+    pub(crate) fn accept_eager(&mut self, arrival: MessageArrival) -> Result<Vec<u8>, MessageFailure> {
+        self.messenger.accept_eager(arrival)
+    }
+
+    /// Accepts a long message into memory of the user.
+    ///
+    /// # Errors
+    /// If its sender is lost.
+    pub(crate) fn accept_transfer(
+        &mut self,
+        arrival: MessageArrival,
+        loan: Box<dyn LentBytesMut>,
+        token: u64,
+    ) -> Result<(), MessagePostError> {
+        let id = self.messenger.accept_transfer(arrival, loan)?;
+        self.receives.insert(id.0, token);
+        Ok(())
+    }
+
+    pub(crate) fn discard(&mut self, arrival: MessageArrival) {
+        self.messenger.discard(arrival);
+    }
+
+    /// Does all that can be done now; waits for at most `wait` if there is nothing.
+    pub(crate) fn turn(&mut self, wait: Duration) {
+        if let Err(error) = self.messenger.turn(wait) {
+            // Only the wait can fail, and nothing is lost by it.
+            crate::log::log_once(&format!("waiting for packets failed: {error}"));
+        }
+        self.collect();
+        while let Some(event) = self.messenger.transport().next_side_event() {
+            self.handle_side_event(event);
+        }
+        let now = self.messenger.transport().now();
+        if now >= self.housekeeping_at {
+            self.housekeeping_at = now + HOUSEKEEPING;
+            self.retry_connections(now);
+            self.report_losses();
+        }
+    }
+
+    /// Turns completions and arrivals into events.
+    fn collect(&mut self) {
+        while let Some(completion) = self.messenger.next_completion() {
+            match completion {
+                MessageCompletion::Sent { id, .. } => self.finish_send(id.0, None),
+                MessageCompletion::SendFailed { id, failure, .. } => self.finish_send(id.0, Some(failure)),
+                MessageCompletion::Received { id, .. } => {
+                    if let Some(token) = self.receives.remove(&id.0) {
+                        self.events.push_back(PortEvent::Received { token });
+                    }
+                }
+                MessageCompletion::ReceiveFailed { id, failure, .. } => {
+                    if let Some(token) = self.receives.remove(&id.0) {
+                        self.events.push_back(PortEvent::ReceiveFailed { token, failure });
+                    }
+                }
+            }
+        }
+        while let Some(arrival) = self.messenger.next_arrival() {
+            self.events.push_back(PortEvent::Arrived(arrival));
+        }
+        if !self.returning.is_empty() {
+            let (free, held) = std::mem::take(&mut self.returning)
+                .into_iter()
+                .partition::<Vec<_>, _>(|(_, loan)| Arc::strong_count(loan) == 1);
+            self.returning = held;
+            self.events.extend(free.into_iter().map(|(token, _)| PortEvent::Sent { token }));
+        }
+    }
+
+    /// A send ended. The user gets lent memory back only when no packet refers to it.
+    fn finish_send(&mut self, id: u64, failure: Option<MessageFailure>) {
+        let Some(token) = self.sends.remove(&id) else { return };
+        let loan = self.loans.remove(&token);
+        match (failure, loan) {
+            (Some(failure), _) => self.events.push_back(PortEvent::SendFailed { token, failure }),
+            (None, Some(loan)) if Arc::strong_count(&loan) > 1 => self.returning.push((token, loan)),
+            (None, _) => self.events.push_back(PortEvent::Sent { token }),
+        }
+    }
+
+    fn handle_side_event(&mut self, event: EndpointEvent) {
+        match event {
+            EndpointEvent::Datagram { pair, buffer, length, .. } if pair == self.datagrams => {
+                self.handle_request(&buffer[..length.min(buffer.len())]);
+                // A buffer of the same queue pair was just consumed, so there is room for it.
+                let _ = self.messenger.transport().endpoint().post_datagram_receive(pair, buffer);
+            }
+            EndpointEvent::Path { pair, event } => self.note_path_event(pair, &event),
+            _ => {}
+        }
+    }
+
+    fn note_path_event(&mut self, pair: QpNumber, event: &PathEvent) {
+        let Some((Rank(index), rail)) = self.messenger.transport().rail_of(pair) else { return };
+        let Some(peer) = self.peers.get(index as usize) else { return };
+        let PeerConnection { address, rank, pairs, .. } = peer;
+        let logged = LoggedRail { index: rail, peer: address, peer_rank: *rank, pairs };
+        self.paths.note(&self.own, &logged, event);
+    }
+
+    /// Sends a sign of life to a peer for which a receive waits, so that its loss is noticed.
+    pub(crate) fn watch(&mut self, peer: PeerIndex) {
+        let now = self.messenger.transport().now();
+        let watched = &mut self.peers[peer as usize];
+        if now < watched.ping_at {
+            return;
+        }
+        let is_first = watched.ping_at == Time::ZERO;
+        watched.ping_at = now + PING_EVERY;
+        if is_first {
+            return; // Most receives complete within the first second.
+        }
+        match watched.state {
+            PeerState::Unconnected => self.connect(peer),
+            PeerState::Connected { .. } if !watched.is_pinging => {
+                watched.is_pinging = true;
+                let body = PortSendBody::Copied(Vec::new());
+                let token = crate::envelope::PING_TOKEN | u64::from(peer);
+                let posted = self.post(peer, PortSend { token, tag: crate::envelope::PING_TAG, body });
+                // Without space for it there are other messages, which notice a loss as well.
+                self.peers[peer as usize].is_pinging = posted.is_ok();
+            }
+            _ => {}
+        }
+    }
+
+    fn report_losses(&mut self) {
+        for peer in 0..self.peers.len() as PeerIndex {
+            if matches!(self.peers[peer as usize].state, PeerState::Connected { .. })
+                && let Some(cause) = self.messenger.lost(Rank(peer))
+            {
+                let why = format!("{cause}");
+                self.lose(peer, &why);
+            }
+        }
+    }
+
+    /// Gives a peer up: everything that waits for it fails with the reason.
+    pub(crate) fn lose(&mut self, peer: PeerIndex, why: &str) {
+        let lost = &mut self.peers[peer as usize];
+        let why = format!("endpoint {} is lost: {why}", lost.address);
+        let was_connected = matches!(lost.state, PeerState::Connected { .. });
+        lost.state = PeerState::Lost(why.clone());
+        let waiting = std::mem::take(&mut lost.waiting);
+        let failure = MessageFailure::Lost(Rank(peer), protocol::messaging::PeerLossCause::Unreachable);
+        self.events.extend(waiting.into_iter().map(|m| PortEvent::SendFailed { token: m.token, failure }));
+        self.events.push_back(PortEvent::PeerLost { peer, why });
+        if !was_connected {
+            // The messaging machine does not know it, and does not release its queue pairs.
+            self.messenger.transport().drop_peer(Rank(peer));
+        }
+    }
+
+    /// Sends one connection request over every path to a peer: any of them may be cut.
+    pub(crate) fn send_request(&mut self, peer: PeerIndex, bytes: &[u8]) {
+        let Some(peer) = self.peers.get(peer as usize) else { return };
+        let (to, datagrams) = (peer.address.paths.clone(), peer.address.datagrams);
+        let pairs = peer.pairs.clone();
+        let (own, endpoint) = (self.datagrams, self.messenger.transport().endpoint());
+        for (local, remote) in pairs {
+            let destination = (to[remote].address, datagrams, DATAGRAM_KEY);
+            // A datagram that the kernel refuses is sent again later.
+            let _ = endpoint.send_datagram(own, UdpPortIndex(local as u8), destination, bytes, None);
+        }
+    }
+
+    /// Waits until the peers have what was sent.
+    pub(crate) fn close(&mut self) {
+        let _ = self.messenger.drain(DRAIN_LIMIT);
+    }
+}
+
+fn faults_of_environment() -> Result<FaultInjector, String> {
+    let Some(path) = std::env::var(FAULTS).ok().filter(|path| !path.is_empty()) else {
+        return Ok(FaultInjector::default());
+    };
+    let compile = |plan: &_| FaultInjector::from_plan(plan, u64::from(std::process::id()));
+    faults::read_plan(&path, compile).map_err(|error| format!("{FAULTS}: {error}"))
+}

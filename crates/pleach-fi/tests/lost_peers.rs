@@ -1,0 +1,137 @@
+//! A peer process that is killed: everything that waits for it fails with the cause, and nothing hangs.
+
+mod fabric;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fabric::abi::*;
+use fabric::{Node, pattern};
+
+const PEER: &str = "PLEACH_FI_TEST_PEER";
+const EHOSTUNREACH: i32 = 113;
+
+/// The peer: prints its address, reads ours, receives what it is told to, and waits to be killed.
+#[test]
+fn peer_process() {
+    if std::env::var_os(PEER).is_none() {
+        return;
+    }
+    let mut node = Node::open(0, 0, FI_WAIT_NONE);
+    println!("\naddress {}", hex(&node.name()));
+    std::io::stdout().flush().expect("a pipe");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("a line");
+    node.know(&unhex(line.trim()));
+    let mut target = [0; 5];
+    node.trecv(&mut target, FI_ADDR_UNSPEC, 1, 0, 1);
+    fabric::wait_for(&mut [&mut node], 0);
+    assert_eq!(node.tinject(b"there", 0, 2), 0);
+    loop {
+        let _ = node.poll();
+    }
+}
+
+struct Peer {
+    child: Child,
+    _output: BufReader<ChildStdout>,
+}
+
+/// A node here and a peer process, connected in both directions.
+fn with_peer() -> (Node, Peer) {
+    let mut node = Node::open(0, 0, FI_WAIT_NONE);
+    let program = std::env::current_exe().expect("this program");
+    let mut child = Command::new(program)
+        .args(["--exact", "peer_process", "--nocapture"])
+        .env(PEER, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let address = loop {
+        let mut line = String::new();
+        assert!(output.read_line(&mut line).expect("a line") > 0, "the peer ended");
+        if let Some(found) = line.trim().strip_prefix("address ") {
+            break unhex(found);
+        }
+    };
+    writeln!(child.stdin.as_mut().expect("piped"), "{}", hex(&node.name())).expect("it reads");
+    node.know(&address);
+    assert_eq!(node.tinject(b"hello", 0, 1), 0);
+    let mut target = [0; 5];
+    node.trecv(&mut target, FI_ADDR_UNSPEC, 2, 0, 1);
+    fabric::wait_for(&mut [&mut node], 0);
+    assert_eq!(&target, b"there");
+    (node, Peer { child, _output: output })
+}
+
+impl Peer {
+    fn kill(&mut self) {
+        self.child.kill().expect("our child");
+        self.child.wait().expect("our child");
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_long_send_to_a_killed_process_fails_with_the_cause() {
+    let (mut node, mut peer) = with_peer();
+    let message = pattern(1, 1 << 20);
+    assert_eq!(node.tsend(&message, 0, 9, 77), 0);
+    peer.kill();
+    let began = Instant::now();
+    let error = fabric::wait_for_error(&mut [&mut node], 0);
+    assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 77));
+    let text = node.error_text(&error);
+    assert!(text.contains("127.0.0.1:") && text.contains("is lost"), "{text}");
+    println!("after {:?}: {text}", began.elapsed());
+    assert_eq!(node.tinject(b"more", 0, 9), -(EHOSTUNREACH as isize), "later sends fail at once");
+}
+
+/// Nothing is in flight: only the sign of life notices that the peer is gone.
+#[test]
+fn a_receive_that_waits_for_a_killed_process_fails_with_the_cause() {
+    let (mut node, mut peer) = with_peer();
+    let source = node.address_of(0);
+    let (mut target, mut other) = ([0; 5], [0; 5]);
+    node.trecv(&mut target, source, 9, 0, 55);
+    peer.kill();
+    let began = Instant::now();
+    let error = fabric::wait_for_error(&mut [&mut node], 0);
+    assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 55));
+    println!("after {:?}: {}", began.elapsed(), node.error_text(&error));
+    node.trecv(&mut other, source, 9, 0, 56);
+    let error = fabric::wait_for_error(&mut [&mut node], 0);
+    assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 56), "a receive that is posted later");
+}
+
+#[test]
+fn a_killed_peer_does_not_delay_messages_of_others() {
+    let (mut node, mut peer) = with_peer();
+    peer.kill();
+    let own = node.name();
+    let own = node.know(&own);
+    let began = Instant::now();
+    let mut target = [0; 4];
+    assert_eq!(node.tinject(b"self", own, 3), 0);
+    node.trecv(&mut target, FI_ADDR_UNSPEC, 3, 0, 4);
+    assert_eq!(fabric::wait_for(&mut [&mut node], 0).context, 4);
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> [u8; 64] {
+    let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("two digits");
+    std::array::from_fn(byte)
+}

@@ -6,6 +6,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::flow_tables::{FlowsTable, TrafficTable, TrainingTable, WorkloadTable};
 use crate::fault::FaultRule;
 
 /// A field with its position in the text.
@@ -21,8 +22,13 @@ pub(super) struct ScenarioTable {
     pub fabric: Spanned<ScenarioFabricTable>,
     #[serde(default)]
     pub link: LinkTable,
+    pub collective: Option<CollectiveTable>,
     #[serde(default)]
-    pub collective: CollectiveTable,
+    pub traffic: Vec<Spanned<TrafficTable>>,
+    pub workload: Option<Spanned<WorkloadTable>>,
+    pub training: Option<Spanned<TrainingTable>>,
+    #[serde(default)]
+    pub flows: FlowsTable,
     #[serde(default)]
     pub fault: Vec<Spanned<FaultRule>>,
     /// Read by `sweep.rs` from the text.
@@ -47,6 +53,11 @@ pub(super) struct ScenarioFabricTable {
     pub sizes: SpannedField<Vec<i64>>,
     pub hosts_per_switch: SpannedField<i64>,
     pub file: SpannedField<String>,
+    pub taper: SpannedField<i64>,
+    pub servers: SpannedField<i64>,
+    pub rails: SpannedField<i64>,
+    pub servers_per_leaf: SpannedField<i64>,
+    pub spines: SpannedField<i64>,
 }
 
 #[derive(Deserialize, Default, Debug)]
@@ -60,6 +71,14 @@ pub(super) struct LinkTable {
     pub forwarding: SpannedField<String>,
     pub virtual_lanes: SpannedField<i64>,
     pub buffer_bytes: SpannedField<i64>,
+    pub routing: SpannedField<String>,
+    pub flow_control: SpannedField<String>,
+    pub ecn_min_bytes: SpannedField<i64>,
+    pub ecn_max_bytes: SpannedField<i64>,
+    pub ecn_probability: SpannedField<f64>,
+    pub pause_bytes: SpannedField<i64>,
+    pub resume_bytes: SpannedField<i64>,
+    pub congestion_control: SpannedField<String>,
 }
 
 #[derive(Deserialize, Default, Debug)]
@@ -99,4 +118,6 @@ pub(super) struct CollectiveTable {
     pub window: SpannedField<i64>,
     pub radix_limit: SpannedField<i64>,
     pub alternate_paths: SpannedField<bool>,
+    pub placement: SpannedField<String>,
+    pub rebuild_us: SpannedField<f64>,
 }

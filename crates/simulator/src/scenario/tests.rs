@@ -403,6 +403,10 @@ fn the_field_list_is_complete() {
         ("fabric", "[fabric]\nnonsense = 1\n".to_owned()),
         ("link", small_with("[link]\nnonsense = 1\n")),
         ("collective", small_with("[collective]\nnonsense = 1\n")),
+        ("traffic", small_with("[[traffic]]\nnonsense = 1\n")),
+        ("workload", small_with("[workload]\nnonsense = 1\n")),
+        ("training", small_with("[training]\nnonsense = 1\n")),
+        ("flows", small_with("[flows]\nnonsense = 1\n")),
         ("fault", small_with("[[fault]]\nnonsense = 1\n")),
     ] {
         let error = error_of(&text);

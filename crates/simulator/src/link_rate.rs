@@ -168,7 +168,8 @@ mod tests {
             LinkRate::NAMES.iter().map(|(_, rate)| ByteTime::of(LinkWidth::X4, *rate).gigabits()).collect();
         assert_eq!(data[..3], [8.0, 16.0, 32.0]);
         assert!((data[3] - 54.545).abs() < 0.001);
-        assert_eq!(data[4..], [100.0, 200.0, 400.0, 800.0]);
+        assert_eq!(data[4..8], [100.0, 200.0, 400.0, 800.0]);
+        assert_eq!(data[8..], [10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0]);
     }
 
     #[test]

@@ -251,4 +251,49 @@ mod tests {
             assert!(top >= value && (value == 0.0 || top <= 2.1 * value), "{value}: {top}");
         }
     }
+
+    /// Flows over a fabric with a host that is cut off at 20 us.
+    fn failing() -> super::super::SimulationReport {
+        let text = "name = \"a <cut> host\"\n[fabric]\nkind = \"xgft\"\nchildren = [4, 2]\nparents = [1, 4]\n\
+            [link]\nrate = \"100G\"\nwire-ns = 100\n\
+            [[traffic]]\npattern = \"all-to-all\"\nbytes = 200000\n[flows]\ntimeout-us = 50\nretry-limit = 2\n\
+            [[fault]]\nkind = \"down\"\nlink = \"H0-S0\"\nat-us = 20\nfor-us = 5000\n";
+        let scenario = Scenario::parse(text, "cut.toml").unwrap_or_else(|error| panic!("{error}"));
+        let mut run = scenario.set_up(1).expect("it can be set up");
+        let mut checker = crate::oracle_checker::OracleChecker::of_scenario(&scenario, &run);
+        let timings = run.run(1, &mut checker, |_| ());
+        let cost = super::super::RunCost::default();
+        super::super::SimulationReport::new(&scenario, "cut.toml", &run, &timings, checker.judge(), cost)
+    }
+
+    #[test]
+    fn a_run_with_failures_is_not_green_and_every_time_axis_shows_the_fault() {
+        let report = failing();
+        assert!(report.has_failures() && report.flows.failed > 0);
+        assert!(report.flows.listed_failures[0].cause.contains("H0"), "{}", report.flows.listed_failures[0].cause);
+        let page = super::super::html(&report);
+        assert!(page.contains("verdict wrong") && !page.contains("verdict right"));
+        let charts = report.timeline.charts();
+        assert!(charts.len() >= 4, "{}", charts.len());
+        for (title, chart) in &charts {
+            assert!(chart.contains("20 us: the link is down"), "{title}");
+            assert!(chart.matches("<text").count() >= 8, "{title} has no ticks");
+        }
+        for part in ["download=\"report.json\"", "download=\"over-time.csv\"", "download=\"traffic.csv\""] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains("<cut>"), "names are escaped");
+    }
+
+    #[test]
+    fn the_records_add_up_and_repeat_byte_by_byte() {
+        let (first, second) = (failing(), failing());
+        assert_eq!(first.timeline.csv(), second.timeline.csv());
+        let losses: u64 = first.timeline.points.iter().map(|point| u64::from(point.losses)).sum();
+        assert_eq!(losses, first.counters.lost_on_down_links);
+        let repairs: u64 = first.timeline.points.iter().map(|point| u64::from(point.repairs)).sum();
+        assert!(repairs > 0);
+        assert!(first.timeline.points.iter().all(|point| point.busiest_link_use <= 1.0));
+        assert_eq!(first.timeline.csv().lines().count(), first.timeline.points.len() + 1);
+    }
 }

@@ -35,8 +35,8 @@ impl Default for DcqcnParameters {
             rate_period: SimSpan::from_picos(55_000_000),
             byte_counter: 10_000_000,
             fast_recoveries: 5,
-            additive_share: 1.0 / 1_000.0,
-            hyper_share: 1.0 / 100.0,
+            additive_share: 1.0 / 400.0,
+            hyper_share: 1.0 / 40.0,
             notice_period: SimSpan::from_picos(50_000_000),
         }
     }

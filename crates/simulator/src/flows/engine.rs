@@ -101,6 +101,8 @@ pub struct FlowFailure {
 struct AdapterQueue {
     /// Flows that may send now, in turn.
     ready: VecDeque<u32>,
+    /// Answers and notices with the time at which the adapter has made them; they go first.
+    replies: VecDeque<(SimTime, SimulatedPacket)>,
     /// Flows that wait for their rate.
     paced: BinaryHeap<Reverse<(SimTime, u32)>>,
 }
@@ -340,6 +342,19 @@ impl FlowEngine {
     /// An adapter's link is free: sends one packet, if a flow may send.
     pub(crate) fn handle_idle_source(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
         let now = network.now();
+        let replies = &mut self.adapters[channel as usize].replies;
+        if replies.front().is_some_and(|(ready, _)| *ready <= now)
+            && let Some((_, packet)) = replies.pop_front()
+        {
+            return network.inject(channel, packet);
+        }
+        if network.has_pause(channel) {
+            // The resume frame wakes the link for data.
+            if let Some((ready, _)) = self.adapters[channel as usize].replies.front() {
+                network.wake_source(channel, *ready);
+            }
+            return;
+        }
         loop {
             let adapter = &mut self.adapters[channel as usize];
             while let Some(Reverse((at, place))) = adapter.paced.peek().copied().filter(|Reverse((at, _))| *at <= now)
@@ -357,8 +372,11 @@ impl FlowEngine {
                 return;
             }
         }
-        if let Some(Reverse((at, _))) = self.adapters[channel as usize].paced.peek() {
-            network.wake_source(channel, *at);
+        let adapter = &self.adapters[channel as usize];
+        let paced = adapter.paced.peek().map(|Reverse((at, _))| *at);
+        let reply = adapter.replies.front().map(|(ready, _)| *ready);
+        if let Some(at) = paced.into_iter().chain(reply).min() {
+            network.wake_source(channel, at);
         }
     }
 
@@ -552,7 +570,9 @@ impl FlowEngine {
         let packet = SimulatedPacket::new(PacketTarget::Node, to, body.framed_bytes(), ready, Some(Rc::new(body)));
         // On links with credits lanes are the routes' own (a torus needs them); only Ethernet has priorities.
         let lane = if network.is_ethernet() { self.control_lane } else { 0 };
-        network.inject(channel, SimulatedPacket { flow: label, lane, ..packet });
+        // It waits here and not in the link's queue, where a packet that is not ready yet would hold up those that are.
+        self.adapters[channel as usize].replies.push_back((ready, SimulatedPacket { flow: label, lane, ..packet }));
+        network.wake_source(channel, ready);
     }
 
     fn handle_answer(&mut self, network: &mut SimulatedNetwork, place: u32, next: u32, missing: &[(u32, u32)]) {

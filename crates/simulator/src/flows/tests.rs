@@ -78,7 +78,7 @@ fn routes_by_packet_avoid_the_collisions_of_routes_by_flow() {
     // Sixteen flows hashed to four routes a leaf: some route has two, and those flows have half.
     assert!(hashed < 0.8, "{hashed}");
     assert!(sprayed > 0.85 && sprayed <= 1.000_1, "{sprayed}");
-    assert!(adaptive > 0.9 && adaptive <= 1.000_1, "{adaptive}");
+    assert!(adaptive > 0.85 && adaptive <= 1.000_1, "{adaptive}");
 }
 
 /// Senders to host 0 on one switch.

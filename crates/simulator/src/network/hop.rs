@@ -275,7 +275,8 @@ impl SimulatedNetwork {
         let waiting = (0..count).any(|lane| !self.lane(channel, lane).is_empty());
         if sent && (waiting || state.flags.source) {
             self.wake_by(channel, state.busy_until);
-        } else if !waiting && state.flags.source {
+        } else if state.flags.source && (!waiting || state.flags.paused) {
+            // While a pause stops data, answers of flows may still pass in their own priority.
             if self.flows.is_some() {
                 return self.with_flows(|flows, network| flows.handle_idle_source(network, channel));
             }

@@ -265,6 +265,11 @@ impl SimulatedNetwork {
                 .is_some_and(|ports| ports.queues[(channel * ports.lanes + u32::from(lane)) as usize].paused)
     }
 
+    /// Whether a pause stops some lane of a channel.
+    pub(crate) fn has_pause(&self, channel: ChannelId) -> bool {
+        self.channels[channel as usize].flags.paused
+    }
+
     /// A packet joins a queue. False if it was dropped instead.
     pub(super) fn admit_extended(&mut self, channel: ChannelId, lane: u8, index: PacketIndex) -> bool {
         let Some(ports) = &mut self.ports else { return true };

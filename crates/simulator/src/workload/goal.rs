@@ -265,7 +265,7 @@ mod tests {
         assert_eq!((&workload.ranks[0][1].after[..], workload.ranks[0][1].line), (&[0][..], 5));
         assert_eq!(workload.ranks[0][2].after_start, [1]);
         assert_eq!(workload.ranks[1][1].after, [0]);
-        assert_eq!(workload.ranks[1][1].line, 10);
+        assert_eq!(workload.ranks[1][1].line, 11);
     }
 
     #[test]

@@ -134,6 +134,19 @@ impl Timeline {
         charts
     }
 
+    /// A dashed line at every moment of a fault.
+    fn mark_faults(&self, svg: &mut String, end: f64, x: impl Fn(f64) -> f64) {
+        for moment in self.faults.iter().filter(|moment| moment.at_us <= end) {
+            let _ = writeln!(
+                svg,
+                "<path class=\"cross\" stroke-dasharray=\"3 3\" d=\"M{0:.1} {TOP}V{1}\"><title>{2}</title></path>",
+                x(moment.at_us),
+                HEIGHT - BOTTOM,
+                escape(&format!("{} us: {}", moment.at_us, moment.what))
+            );
+        }
+    }
+
     fn chart(&self, title: &str, lines: &[(&str, &dyn Fn(&TimelinePoint) -> f64)]) -> (String, String) {
         let end = (self.points.len() as f64 * self.span_us).max(1e-9);
         let values = || lines.iter().flat_map(|(_, value)| self.points.iter().map(value));
@@ -173,15 +186,7 @@ impl Timeline {
             (LEFT + WIDTH - RIGHT) / 2.0,
             HEIGHT - 4.0
         );
-        for moment in self.faults.iter().filter(|moment| moment.at_us <= end) {
-            let _ = writeln!(
-                svg,
-                "<path class=\"cross\" stroke-dasharray=\"3 3\" d=\"M{0:.1} {TOP}V{1}\"><title>{2}</title></path>",
-                x(moment.at_us),
-                HEIGHT - BOTTOM,
-                escape(&format!("{} us: {}", moment.at_us, moment.what))
-            );
-        }
+        self.mark_faults(&mut svg, end, x);
         for (number, (name, value)) in lines.iter().enumerate() {
             let mut path = String::new();
             for point in &self.points {

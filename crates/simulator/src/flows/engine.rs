@@ -1,5 +1,6 @@
 //! The flow engine: all flows, the adapters that send them, and the classes and workloads that start them.
 
+use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
@@ -10,9 +11,9 @@ use units::{AdapterLane, SimSpan, SimTime};
 
 use super::class::{FlowStart, TrafficClass};
 use super::dcqcn::{DcqcnParameters, DcqcnRate};
-use super::flow::{Flow, FlowPacket, FlowPacketKind, FlowPurpose};
+use super::flow::{FlowPacket, FlowPacketKind, FlowPurpose, HostFlow};
 use crate::arrival_check::{ArrivalCheck, check_arrival};
-use crate::network::{DeliveredPacket, SimulatedNetwork};
+use crate::network::{BesideHandler, DeliveredPacket, SimulatedNetwork};
 use crate::packet::{ChannelId, PacketTarget, SimulatedPacket};
 use crate::packet_body::PacketBody;
 use crate::slab::Slab;
@@ -109,7 +110,7 @@ struct AdapterQueue {
 
 pub(crate) struct FlowEngine {
     parameters: FlowParameters,
-    flows: Slab<Flow>,
+    flows: Slab<HostFlow>,
     /// For each place, whether a timer is pending.
     has_timer: Vec<bool>,
     adapters: Vec<AdapterQueue>,
@@ -129,6 +130,114 @@ pub(crate) struct FlowEngine {
     control_lane: u8,
     requests: Vec<MessageRequest>,
     last_arrival: SimTime,
+}
+
+impl BesideHandler for FlowEngine {
+    /// Takes the adapters of all hosts and schedules what starts.
+    fn start(&mut self, network: &mut SimulatedNetwork) {
+        let channels = network.host_channels();
+        self.adapters.resize_with(channels as usize, AdapterQueue::default);
+        (0..channels).for_each(|channel| network.make_source(channel));
+        self.picos_per_byte = network.parameters().byte_time.picos_per_byte();
+        self.control_lane = network.parameters().virtual_lanes - 1;
+        for (number, class) in self.classes.iter().enumerate() {
+            network.set_timer(SimTime::ZERO + class.start, CLASS_ARRIVAL | number as u32);
+            if let Some(duration) = class.duration {
+                network.set_timer(SimTime::ZERO + class.start + duration, CLASS_END | number as u32);
+            }
+        }
+        if let Some(workload) = &mut self.workload {
+            workload.start(&mut self.requests);
+            self.perform_requests(network);
+        }
+    }
+
+    fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
+        // A damaged packet is dropped: the next one shows the gap.
+        let Some(ArrivalCheck::Intact(body)) = check_arrival(network, arrival) else { return };
+        let PacketBody::Flow(packet) = &*body else { return };
+        if self.flows.get(packet.place).is_none_or(|flow| flow.id != packet.id) {
+            return; // Late: the flow has ended and its place may be another's.
+        }
+        match &packet.kind {
+            FlowPacketKind::Data { number, bytes, asks } => {
+                self.handle_data(network, packet, *number, *bytes, *asks);
+            }
+            FlowPacketKind::Answer { next, missing } => self.handle_answer(network, packet.place, *next, missing),
+            FlowPacketKind::Notice => {
+                let now = network.now();
+                if let Some(flow) = self.flows.get_mut(packet.place)
+                    && let (Some(rate), Some(dcqcn)) = (&mut flow.rate, &self.parameters.dcqcn)
+                {
+                    rate.handle_notice(now, dcqcn);
+                }
+            }
+        }
+    }
+
+    /// An adapter's link is free: sends one packet, if a flow may send.
+    fn handle_idle_source(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
+        let now = network.now();
+        let replies = &mut self.adapters[channel as usize].replies;
+        if replies.front().is_some_and(|(ready, _)| *ready <= now)
+            && let Some((_, packet)) = replies.pop_front()
+        {
+            return network.inject(channel, packet);
+        }
+        if network.has_pause(channel) {
+            // The resume frame wakes the link for data.
+            if let Some((ready, _)) = self.adapters[channel as usize].replies.front() {
+                network.wake_source(channel, *ready);
+            }
+            return;
+        }
+        loop {
+            let adapter = &mut self.adapters[channel as usize];
+            while let Some(Reverse((at, place))) = adapter.paced.peek().copied().filter(|Reverse((at, _))| *at <= now)
+            {
+                debug_assert!(at <= now);
+                adapter.paced.pop();
+                adapter.ready.push_back(place);
+            }
+            let Some(place) = adapter.ready.pop_front() else { break };
+            // A flow that failed while it waited leaves its entry; its place may be another host's by now.
+            let host = network.host_of(channel).0;
+            let Some(flow) = self.flows.get_mut(place).filter(|flow| flow.from == host) else { continue };
+            flow.is_queued = false;
+            if self.send_next(network, channel, place) {
+                return;
+            }
+        }
+        let adapter = &self.adapters[channel as usize];
+        let paced = adapter.paced.peek().map(|Reverse((at, _))| *at);
+        let reply = adapter.replies.front().map(|(ready, _)| *ready);
+        if let Some(at) = paced.into_iter().chain(reply).min() {
+            network.wake_source(channel, at);
+        }
+    }
+
+    fn handle_timer(&mut self, network: &mut SimulatedNetwork, number: u32) {
+        let index = number & !TIMER_KIND;
+        match number & TIMER_KIND {
+            FLOW_TIMEOUT => self.handle_timeout(network, index),
+            CLASS_ARRIVAL => self.handle_class_start(network, index as usize),
+            CLASS_END => self.handle_class_end(index as usize),
+            _ => {
+                if let Some((workload, requests)) = self.workload_at(network) {
+                    if index & MESSAGE != 0 {
+                        workload.handle_received(index & !MESSAGE, requests);
+                    } else {
+                        workload.handle_timer(index, requests);
+                    }
+                    self.perform_requests(network);
+                }
+            }
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 impl FlowEngine {
@@ -159,25 +268,6 @@ impl FlowEngine {
             control_lane: 0,
             requests: Vec::new(),
             last_arrival: SimTime::ZERO,
-        }
-    }
-
-    /// Takes the adapters of all hosts and schedules what starts.
-    pub(crate) fn start(&mut self, network: &mut SimulatedNetwork) {
-        let channels = network.host_channels();
-        self.adapters.resize_with(channels as usize, AdapterQueue::default);
-        (0..channels).for_each(|channel| network.make_source(channel));
-        self.picos_per_byte = network.parameters().byte_time.picos_per_byte();
-        self.control_lane = network.parameters().virtual_lanes - 1;
-        for (number, class) in self.classes.iter().enumerate() {
-            network.set_timer(SimTime::ZERO + class.start, CLASS_ARRIVAL | number as u32);
-            if let Some(duration) = class.duration {
-                network.set_timer(SimTime::ZERO + class.start + duration, CLASS_END | number as u32);
-            }
-        }
-        if let Some(workload) = &mut self.workload {
-            workload.start(&mut self.requests);
-            self.perform_requests(network);
         }
     }
 
@@ -212,25 +302,6 @@ impl FlowEngine {
     pub(crate) fn end_time(&self) -> SimTime {
         let workload = self.workload.as_ref().map_or(SimTime::ZERO, WorkloadExecutor::end_time);
         self.last_arrival.max(workload)
-    }
-
-    pub(crate) fn handle_timer(&mut self, network: &mut SimulatedNetwork, number: u32) {
-        let index = number & !TIMER_KIND;
-        match number & TIMER_KIND {
-            FLOW_TIMEOUT => self.handle_timeout(network, index),
-            CLASS_ARRIVAL => self.handle_class_start(network, index as usize),
-            CLASS_END => self.handle_class_end(index as usize),
-            _ => {
-                if let Some((workload, requests)) = self.workload_at(network) {
-                    if index & MESSAGE != 0 {
-                        workload.handle_received(index & !MESSAGE, requests);
-                    } else {
-                        workload.handle_timer(index, requests);
-                    }
-                    self.perform_requests(network);
-                }
-            }
-        }
     }
 
     /// Starts the flows of a class that are due; of a Poisson class the next one.
@@ -309,7 +380,7 @@ impl FlowEngine {
         let now = network.now();
         let rate = self.parameters.dcqcn.filter(|_| !is_flood).map(|_| DcqcnRate::new(now));
         self.next_id = self.next_id.wrapping_add(1);
-        let mut flow = Flow::new(self.next_id, purpose, ends, bytes, self.parameters.mtu, lane, now, rate);
+        let mut flow = HostFlow::new(self.next_id, purpose, ends, bytes, self.parameters.mtu, lane, now, rate);
         flow.is_flood = is_flood;
         flow.eligible_at = now + network.parameters().adapter_delay;
         let place = self.flows.insert(flow);
@@ -337,47 +408,6 @@ impl FlowEngine {
             adapter.ready.push_back(place);
         }
         network.wake_source(channel, at.max(network.now()));
-    }
-
-    /// An adapter's link is free: sends one packet, if a flow may send.
-    pub(crate) fn handle_idle_source(&mut self, network: &mut SimulatedNetwork, channel: ChannelId) {
-        let now = network.now();
-        let replies = &mut self.adapters[channel as usize].replies;
-        if replies.front().is_some_and(|(ready, _)| *ready <= now)
-            && let Some((_, packet)) = replies.pop_front()
-        {
-            return network.inject(channel, packet);
-        }
-        if network.has_pause(channel) {
-            // The resume frame wakes the link for data.
-            if let Some((ready, _)) = self.adapters[channel as usize].replies.front() {
-                network.wake_source(channel, *ready);
-            }
-            return;
-        }
-        loop {
-            let adapter = &mut self.adapters[channel as usize];
-            while let Some(Reverse((at, place))) = adapter.paced.peek().copied().filter(|Reverse((at, _))| *at <= now)
-            {
-                debug_assert!(at <= now);
-                adapter.paced.pop();
-                adapter.ready.push_back(place);
-            }
-            let Some(place) = adapter.ready.pop_front() else { break };
-            // A flow that failed while it waited leaves its entry; its place may be another host's by now.
-            let host = network.host_of(channel).0;
-            let Some(flow) = self.flows.get_mut(place).filter(|flow| flow.from == host) else { continue };
-            flow.is_queued = false;
-            if self.send_next(network, channel, place) {
-                return;
-            }
-        }
-        let adapter = &self.adapters[channel as usize];
-        let paced = adapter.paced.peek().map(|Reverse((at, _))| *at);
-        let reply = adapter.replies.front().map(|(ready, _)| *ready);
-        if let Some(at) = paced.into_iter().chain(reply).min() {
-            network.wake_source(channel, at);
-        }
     }
 
     /// Sends the next packet of a flow; false if it has none.
@@ -473,29 +503,6 @@ impl FlowEngine {
                     if let Some(workload) = &mut self.workload {
                         workload.handle_failed(number);
                     }
-                }
-            }
-        }
-    }
-
-    pub(crate) fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
-        // A damaged packet is dropped: the next one shows the gap.
-        let Some(ArrivalCheck::Intact(body)) = check_arrival(network, arrival) else { return };
-        let PacketBody::Flow(packet) = &*body else { return };
-        if self.flows.get(packet.place).is_none_or(|flow| flow.id != packet.id) {
-            return; // Late: the flow has ended and its place may be another's.
-        }
-        match &packet.kind {
-            FlowPacketKind::Data { number, bytes, asks } => {
-                self.handle_data(network, packet, *number, *bytes, *asks);
-            }
-            FlowPacketKind::Answer { next, missing } => self.handle_answer(network, packet.place, *next, missing),
-            FlowPacketKind::Notice => {
-                let now = network.now();
-                if let Some(flow) = self.flows.get_mut(packet.place)
-                    && let (Some(rate), Some(dcqcn)) = (&mut flow.rate, &self.parameters.dcqcn)
-                {
-                    rate.handle_notice(now, dcqcn);
                 }
             }
         }

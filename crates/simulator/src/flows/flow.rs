@@ -63,7 +63,7 @@ pub(super) enum FlowPurpose {
     Message(u32),
 }
 
-pub(super) struct Flow {
+pub(super) struct HostFlow {
     pub(super) id: u32,
     pub(super) purpose: FlowPurpose,
     pub(super) from: u32,
@@ -98,7 +98,7 @@ pub(super) struct Flow {
     pub(super) received_bytes: u64,
 }
 
-impl Flow {
+impl HostFlow {
     #[allow(clippy::too_many_arguments, reason = "one call, by the engine")]
     pub(super) fn new(
         id: u32,
@@ -250,9 +250,9 @@ impl Flow {
 mod tests {
     use super::*;
 
-    fn flow(packets: u32) -> Flow {
+    fn flow(packets: u32) -> HostFlow {
         let purpose = FlowPurpose::Traffic(0);
-        Flow::new(1, purpose, (0, 1), u64::from(packets) * 100, 100, 0, SimTime::ZERO, None)
+        HostFlow::new(1, purpose, (0, 1), u64::from(packets) * 100, 100, 0, SimTime::ZERO, None)
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod telemetry;
 mod tests;
 mod warm_up;
 
+use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -31,7 +32,6 @@ use crate::collective::LinkReport;
 use crate::counters::{FabricCounters, LinkErrorCounters};
 use crate::event_queue::EventQueue;
 use crate::fault::{ChannelMap, FabricFaultInjector, FaultPlan, FaultPlanError};
-use crate::flows::FlowEngine;
 use crate::link_rate::ByteTime;
 use crate::packet::{ChannelId, DriverIndex, FLOW_DRIVER, PacketCorruption, PacketPool};
 use crate::packet_body::PacketBody;
@@ -91,6 +91,20 @@ pub(crate) trait NetworkHandler {
     fn handle_timer(&mut self, network: &mut SimulatedNetwork, number: u32);
     /// The fault plan took these channels down or brought them up.
     fn handle_link_change(&mut self, _: &mut SimulatedNetwork, _: &[ChannelId]) {}
+}
+
+/// What shares the fabric with the handler and is part of the network: flows.
+pub(crate) trait BesideHandler {
+    /// Called once, before the first packet.
+    fn start(&mut self, network: &mut SimulatedNetwork);
+    /// A packet of its own has arrived whole.
+    fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket);
+    /// A source channel has no packet left to send.
+    fn handle_idle_source(&mut self, network: &mut SimulatedNetwork, channel: ChannelId);
+    /// A timer of its own expires.
+    fn handle_timer(&mut self, network: &mut SimulatedNetwork, number: u32);
+    /// For its results.
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// The kinds of events in the queue.
@@ -153,7 +167,7 @@ pub(crate) struct SimulatedNetwork {
     /// Ethernet's queues and pauses, adaptive routes, records over time; none on plain links with credits.
     ports: Option<Box<switch_ports::SwitchPorts>>,
     /// Flows that share the fabric with the driver, if there are any.
-    flows: Option<Box<FlowEngine>>,
+    flows: Option<Box<dyn BesideHandler>>,
 }
 
 impl SimulatedNetwork {
@@ -449,20 +463,21 @@ impl SimulatedNetwork {
     }
 
     /// Lets flows share the fabric with the driver. Called once, before the first packet.
-    pub(crate) fn attach_flows(&mut self, flows: FlowEngine) {
-        self.flows = Some(Box::new(flows));
+    pub(crate) fn attach_flows(&mut self, flows: Box<dyn BesideHandler>) {
+        self.flows = Some(flows);
         self.with_flows(|flows, network| flows.start(network));
     }
 
-    pub(crate) fn flows(&self) -> Option<&FlowEngine> {
-        self.flows.as_deref()
+    /// What was attached, if it is of this type.
+    pub(crate) fn flows<T: BesideHandler + 'static>(&self) -> Option<&T> {
+        self.flows.as_ref()?.as_any().downcast_ref()
     }
 
     /// Calls the flow engine as the driver of what it sends and sets.
-    fn with_flows(&mut self, act: impl FnOnce(&mut FlowEngine, &mut Self)) {
+    fn with_flows(&mut self, act: impl FnOnce(&mut dyn BesideHandler, &mut Self)) {
         let Some(mut flows) = self.flows.take() else { return };
         let driver = std::mem::replace(&mut self.driver, FLOW_DRIVER);
-        act(&mut flows, self);
+        act(&mut *flows, self);
         // What a driver does next, after an event of a flow, is its own.
         self.driver = if driver == FLOW_DRIVER { 0 } else { driver };
         self.flows = Some(flows);

@@ -66,7 +66,7 @@ pub(super) fn fabric(table: &Spanned<ScenarioFabricTable>, folder: &Path) -> Res
         }
         "k-ary-n-tree" => Fabric::kary_ntree(number("k", &fields.k)?, number("n", &fields.n)?),
         "rail-optimised" => {
-            let rails = Rails::new(table)?;
+            let rails = RailLayout::new(table)?;
             Fabric::xgft(&[rails.servers_per_leaf, rails.leaves()], &tapered(vec![1, rails.spines], &fields.taper)?)
         }
         "dragonfly-plus" => Fabric::dragonfly_plus(DragonflyShape {
@@ -100,14 +100,14 @@ fn tapered(mut parents: Vec<u32>, taper: &SpannedField<i64>) -> Result<Vec<u32>,
 }
 
 /// A rail-optimised fabric: adapter `r` of every server is cabled to a switch of rail `r`.
-pub(super) struct Rails {
+pub(super) struct RailLayout {
     servers: u32,
     rails: u32,
     servers_per_leaf: u32,
     spines: u32,
 }
 
-impl Rails {
+impl RailLayout {
     /// The fields, checked. Only for `kind = "rail-optimised"`.
     pub(super) fn new(table: &Spanned<ScenarioFabricTable>) -> Result<Self, SpannedError> {
         let fields = table.get_ref();
@@ -151,7 +151,7 @@ impl Rails {
 /// The host of each rank: by rail, or in the order of the hosts.
 pub(super) fn placement(table: &Spanned<ScenarioFabricTable>, fabric: &Fabric) -> Result<Vec<u32>, SpannedError> {
     match table.get_ref().kind.get_ref().as_str() {
-        "rail-optimised" => Ok(Rails::new(table)?.placement()),
+        "rail-optimised" => Ok(RailLayout::new(table)?.placement()),
         _ => Ok((0..fabric.hosts()).collect()),
     }
 }

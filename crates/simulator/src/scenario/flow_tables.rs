@@ -7,7 +7,6 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use toml::Spanned;
 use topology::Fabric;
 use units::SimSpan;
@@ -15,7 +14,7 @@ use units::limits::MAX_MTU;
 
 use super::error::SpannedError;
 use super::field_values::{at, choice, optional, sim_span, whole};
-use super::tables::{ScenarioTable, SpannedField};
+use super::tables::{FlowsTable, ScenarioTable, SpannedField, TrafficTable, TrainingTable, WorkloadTable};
 use crate::flows::{DcqcnParameters, FlowParameters, SizeDistribution, TrafficClass, TrafficShape};
 use crate::network::{LinkParameters, RouteChoice};
 use crate::workload::{GradientOverlap, TrainingParameters, Workload, parse_chakra, parse_goal, training_workload};
@@ -30,59 +29,6 @@ const MAX_WORKLOAD_BYTES: u64 = 256 << 20;
 const MAX_SIZES_BYTES: u64 = 1 << 20;
 /// By how many packets others may overtake one where each packet has its own route.
 const REORDERING: u32 = 128;
-
-#[derive(Deserialize, Debug)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct TrafficTable {
-    pub pattern: Spanned<String>,
-    pub name: Option<String>,
-    pub hosts: SpannedField<String>,
-    pub to: SpannedField<i64>,
-    pub bytes: SpannedField<i64>,
-    pub shift: SpannedField<i64>,
-    pub load: SpannedField<f64>,
-    pub sizes: SpannedField<Vec<(f64, f64)>>,
-    pub sizes_file: SpannedField<String>,
-    pub start_us: SpannedField<f64>,
-    pub for_us: SpannedField<f64>,
-    pub priority: SpannedField<i64>,
-}
-
-#[derive(Deserialize, Debug)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct WorkloadTable {
-    pub goal: SpannedField<String>,
-    pub chakra: SpannedField<String>,
-    pub ranks: SpannedField<i64>,
-}
-
-#[derive(Deserialize, Debug)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct TrainingTable {
-    pub parameters: Spanned<i64>,
-    pub gradient_bytes: SpannedField<i64>,
-    pub layers: SpannedField<i64>,
-    pub data: SpannedField<i64>,
-    pub tensor: SpannedField<i64>,
-    pub pipeline: SpannedField<i64>,
-    pub micro_batches: SpannedField<i64>,
-    pub activation_bytes: SpannedField<i64>,
-    pub forward_us: SpannedField<f64>,
-    pub backward_us: SpannedField<f64>,
-    pub overlap: SpannedField<bool>,
-    pub steps: SpannedField<i64>,
-}
-
-#[derive(Deserialize, Default, Debug)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct FlowsTable {
-    pub mtu: SpannedField<i64>,
-    pub window: SpannedField<i64>,
-    pub acknowledge_every: SpannedField<i64>,
-    pub timeout_us: SpannedField<f64>,
-    pub retry_limit: SpannedField<i64>,
-    pub limit_us: SpannedField<f64>,
-}
 
 /// Traffic and workloads of a scenario.
 #[derive(Clone, Debug)]

@@ -52,7 +52,7 @@ impl ScenarioRun {
         let telemetry = Telemetry::new(network.channel_count());
         network.extend(scenario.ethernet, scenario.routing, Some(telemetry), seed);
         if let Some(flows) = &scenario.flows {
-            network.attach_flows(engine(flows, seed));
+            network.attach_flows(Box::new(engine(flows, seed)));
         }
     }
 
@@ -62,6 +62,10 @@ impl ScenarioRun {
             Self::Hosts(run) => run.network(),
             Self::Flows(run) => &run.network,
         }
+    }
+
+    fn flows(&self) -> Option<&FlowEngine> {
+        self.network().flows()
     }
 
     /// The aggregation tree, if there is one.
@@ -106,17 +110,17 @@ impl ScenarioRun {
 
     /// What became of each class of traffic.
     pub fn traffic(&self) -> Vec<ClassRecord> {
-        self.network().flows().map(FlowEngine::finished_records).unwrap_or_default()
+        self.flows().map(FlowEngine::finished_records).unwrap_or_default()
     }
 
     /// What became of the workload, if there is one.
     pub fn workload(&self) -> Option<WorkloadSummary> {
-        self.network().flows()?.workload.as_ref().map(WorkloadExecutor::summary)
+        self.flows()?.workload.as_ref().map(WorkloadExecutor::summary)
     }
 
     /// Flows that gave up: the first of them, and how many.
     pub fn flow_failures(&self) -> (Vec<FlowFailure>, u64) {
-        self.network().flows().map_or((Vec::new(), 0), |flows| {
+        self.flows().map_or((Vec::new(), 0), |flows| {
             let (listed, all) = flows.failures();
             (listed.to_vec(), all)
         })
@@ -175,7 +179,7 @@ impl FlowRun {
         network.extend(scenario.ethernet, scenario.routing, Some(telemetry), seed);
         let limit = scenario.flows.as_ref().map_or(SimSpan::ZERO, |flows| flows.limit);
         if let Some(flows) = &scenario.flows {
-            network.attach_flows(engine(flows, seed));
+            network.attach_flows(Box::new(engine(flows, seed)));
         }
         Ok(Self { network, limit })
     }
@@ -183,9 +187,9 @@ impl FlowRun {
     /// Runs until all flows have ended; none if some have not within the limit, or have failed.
     fn run(&mut self) -> Option<SimSpan> {
         let end = SimTime::ZERO + self.limit;
-        let is_done = |network: &SimulatedNetwork| network.flows().is_none_or(FlowEngine::is_done);
+        let is_done = |network: &SimulatedNetwork| network.flows::<FlowEngine>().is_none_or(FlowEngine::is_done);
         self.network.run(&mut NoDriver, |_, network| network.now() > end || is_done(network));
-        let flows = self.network.flows()?;
+        let flows: &FlowEngine = self.network.flows()?;
         let is_workload_complete =
             flows.workload.as_ref().map(WorkloadExecutor::summary).is_none_or(|all| all.completed == all.operations);
         let is_good = flows.is_done() && flows.failures().1 == 0 && is_workload_complete;

@@ -6,7 +6,6 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::flow_tables::{FlowsTable, TrafficTable, TrainingTable, WorkloadTable};
 use crate::fault::FaultRule;
 
 /// A field with its position in the text.
@@ -120,4 +119,57 @@ pub(super) struct CollectiveTable {
     pub alternate_paths: SpannedField<bool>,
     pub placement: SpannedField<String>,
     pub rebuild_us: SpannedField<f64>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct TrafficTable {
+    pub pattern: Spanned<String>,
+    pub name: Option<String>,
+    pub hosts: SpannedField<String>,
+    pub to: SpannedField<i64>,
+    pub bytes: SpannedField<i64>,
+    pub shift: SpannedField<i64>,
+    pub load: SpannedField<f64>,
+    pub sizes: SpannedField<Vec<(f64, f64)>>,
+    pub sizes_file: SpannedField<String>,
+    pub start_us: SpannedField<f64>,
+    pub for_us: SpannedField<f64>,
+    pub priority: SpannedField<i64>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct WorkloadTable {
+    pub goal: SpannedField<String>,
+    pub chakra: SpannedField<String>,
+    pub ranks: SpannedField<i64>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct TrainingTable {
+    pub parameters: Spanned<i64>,
+    pub gradient_bytes: SpannedField<i64>,
+    pub layers: SpannedField<i64>,
+    pub data: SpannedField<i64>,
+    pub tensor: SpannedField<i64>,
+    pub pipeline: SpannedField<i64>,
+    pub micro_batches: SpannedField<i64>,
+    pub activation_bytes: SpannedField<i64>,
+    pub forward_us: SpannedField<f64>,
+    pub backward_us: SpannedField<f64>,
+    pub overlap: SpannedField<bool>,
+    pub steps: SpannedField<i64>,
+}
+
+#[derive(Deserialize, Default, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FlowsTable {
+    pub mtu: SpannedField<i64>,
+    pub window: SpannedField<i64>,
+    pub acknowledge_every: SpannedField<i64>,
+    pub timeout_us: SpannedField<f64>,
+    pub retry_limit: SpannedField<i64>,
+    pub limit_us: SpannedField<f64>,
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use units::SimSpan;
 
-use super::group_step::GroupOperation;
+use super::group_step::WorkloadCollective;
 use super::{
     MAX_COMPUTE_PICOS, MAX_MESSAGE_BYTES, MAX_OPERATIONS, Workload, WorkloadAction, WorkloadError, WorkloadOperation,
 };
@@ -269,17 +269,17 @@ fn action(
         NodeClass::Receive => Ok(WorkloadAction::Receive { from: within("comm_src", last)? as u32, tag: tag() }),
         NodeClass::Collective => {
             let operation = match within("comm_type", u64::MAX)? {
-                0 => GroupOperation::AllReduce,
-                1 => GroupOperation::Reduce,
-                2 | 3 => GroupOperation::AllGather,
-                4 | 5 => GroupOperation::Broadcast,
-                6 => GroupOperation::AllToAll,
-                7 | 8 => GroupOperation::ReduceScatter,
-                9 => GroupOperation::Barrier,
+                0 => WorkloadCollective::AllReduce,
+                1 => WorkloadCollective::Reduce,
+                2 | 3 => WorkloadCollective::AllGather,
+                4 | 5 => WorkloadCollective::Broadcast,
+                6 => WorkloadCollective::AllToAll,
+                7 | 8 => WorkloadCollective::ReduceScatter,
+                9 => WorkloadCollective::Barrier,
                 other => return Err(format!("comm_type = {other}: expected a collective from 0 to 9")),
             };
             let bytes =
-                if operation == GroupOperation::Barrier { 0 } else { within("comm_size", MAX_MESSAGE_BYTES)? };
+                if operation == WorkloadCollective::Barrier { 0 } else { within("comm_size", MAX_MESSAGE_BYTES)? };
             Ok(WorkloadAction::Group { operation, group: groups.join(node.text("pg_name"), rank), bytes })
         }
     }
@@ -312,7 +312,7 @@ mod tests {
         let operations = &workload.ranks[0];
         assert_eq!(operations.len(), 4);
         assert_eq!(operations[1].after, [0]);
-        let (operation, group, bytes) = (GroupOperation::AllReduce, 0, 1 << 20);
+        let (operation, group, bytes) = (WorkloadCollective::AllReduce, 0, 1 << 20);
         assert_eq!(operations[1].action, WorkloadAction::Group { operation, group, bytes });
         assert_eq!(operations[2].action, WorkloadAction::Send { to: 1, bytes: 9, tag: 0 });
         assert_eq!(operations[0].line, 2);

@@ -5,7 +5,7 @@
 
 /// An operation of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GroupOperation {
+pub enum WorkloadCollective {
     /// Every member gets the reduction of all vectors.
     AllReduce,
     /// Every member gets its part of the reduction.
@@ -31,7 +31,7 @@ pub(super) struct GroupStep {
     pub(super) receive: Option<u32>,
 }
 
-impl GroupOperation {
+impl WorkloadCollective {
     #[cfg(test)]
     const ALL: [Self; 7] = [
         Self::AllReduce,
@@ -98,7 +98,7 @@ mod tests {
     /// In every step, what is sent to a member is exactly what it receives.
     #[test]
     fn every_message_has_a_receiver_that_waits_for_it() {
-        for operation in GroupOperation::ALL {
+        for operation in WorkloadCollective::ALL {
             for size in 1..40 {
                 for step in 0..operation.steps(size) {
                     let steps: Vec<GroupStep> =
@@ -122,9 +122,9 @@ mod tests {
         for size in 2..40_u32 {
             let mut has = vec![false; size as usize];
             has[0] = true;
-            for step in 0..GroupOperation::Broadcast.steps(size) {
+            for step in 0..WorkloadCollective::Broadcast.steps(size) {
                 for position in 0..size {
-                    if let Some((to, _)) = GroupOperation::Broadcast.step(size, position, step, 1).send {
+                    if let Some((to, _)) = WorkloadCollective::Broadcast.step(size, position, step, 1).send {
                         assert!(has[position as usize], "{position} sends what it has not");
                         has[to as usize] = true;
                     }

@@ -19,7 +19,7 @@ pub use chakra::parse_chakra;
 pub(crate) use executor::{MessageRequest, WorkloadExecutor};
 pub use executor::{RankFinish, StalledOperation, WorkloadSummary};
 pub use goal::parse_goal;
-pub use group_step::GroupOperation;
+pub use group_step::WorkloadCollective;
 pub use training::{GradientOverlap, TrainingError, TrainingParameters, training_workload};
 
 /// The most operations of a workload, of all ranks together.
@@ -60,7 +60,7 @@ pub enum WorkloadAction {
     /// Takes part in an operation of a group. The `n`-th operation of a rank on a group is the same as every other member's.
     Group {
         /// The operation.
-        operation: GroupOperation,
+        operation: WorkloadCollective,
         /// The group's number.
         group: u32,
         /// Bytes of each member's vector.

@@ -9,7 +9,7 @@ use std::fmt;
 
 use units::SimSpan;
 
-use super::group_step::GroupOperation;
+use super::group_step::WorkloadCollective;
 use super::{MAX_OPERATIONS, Workload, WorkloadAction, WorkloadOperation};
 
 /// When gradients are added up.
@@ -212,7 +212,7 @@ impl TrainingRank<'_> {
         if self.step.tensor > 1 {
             let group = self.groups.tensor_group(self.stage, self.replica);
             let action = WorkloadAction::Group {
-                operation: GroupOperation::AllReduce,
+                operation: WorkloadCollective::AllReduce,
                 group,
                 bytes: self.step.activation_bytes,
             };
@@ -252,7 +252,7 @@ impl TrainingRank<'_> {
                 GradientOverlap::WithBackward => Some(*computed),
                 GradientOverlap::AtTheEnd => end,
             };
-            let action = WorkloadAction::Group { operation: GroupOperation::AllReduce, group, bytes };
+            let action = WorkloadAction::Group { operation: WorkloadCollective::AllReduce, group, bytes };
             let added = self.push(action, after);
             self.operations[added as usize].after.extend(previous);
             previous = Some(added);

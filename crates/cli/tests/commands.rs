@@ -245,13 +245,16 @@ fn json_keeps_its_field_names() {
         "damaged_links",
         "fabric",
         "faults",
+        "flows",
         "latency",
         "machine",
         "operations",
         "oracle",
         "parameters",
         "scenario",
+        "timeline",
         "trace",
+        "tree_rebuilds",
         "version",
     ];
     assert_eq!(names, expected);
@@ -271,7 +274,8 @@ fn the_page_needs_nothing_from_outside() {
     for outside in ["http:", "https:", "<script", " src=", "<link", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
-    assert_eq!(page.matches("<svg").count(), 5);
+    // Two histograms, latency by operation, errors, three charts over time and the fabric.
+    assert_eq!(page.matches("<svg").count(), 8);
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
 }
 
@@ -293,7 +297,8 @@ fn a_mistake_in_a_scenario_is_shown_like_a_compilers() {
     assert_eq!(output.status.code(), Some(2));
     let expected = format!(
         "error: link.rate: \"SDRR\" is not one of its values\n --> {}:6:8\n  |\n6 | rate = \"SDRR\"\n  |        ^^^^^^\n  \
-         = allowed: \"SDR\", \"DDR\", \"QDR\", \"FDR\", \"EDR\", \"HDR\", \"NDR\", \"XDR\"\n",
+         = allowed: \"SDR\", \"DDR\", \"QDR\", \"FDR\", \"EDR\", \"HDR\", \"NDR\", \"XDR\", \
+         \"10G\", \"25G\", \"40G\", \"50G\", \"100G\", \"200G\", \"400G\", \"800G\"\n",
         file.display()
     );
     assert_eq!(text(&output.stderr), expected);

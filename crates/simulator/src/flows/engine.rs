@@ -11,7 +11,7 @@ use units::{AdapterLane, SimSpan, SimTime};
 
 use super::class::{FlowStart, TrafficClass};
 use super::dcqcn::{DcqcnParameters, DcqcnRate};
-use super::flow::{FlowPacket, FlowPacketKind, FlowPurpose, HostFlow};
+use super::flow::{FlowPacket, FlowPacketKind, FlowPurpose, FlowService, HostFlow};
 use crate::arrival_check::{ArrivalCheck, check_arrival};
 use crate::network::{BesideHandler, DeliveredPacket, SimulatedNetwork};
 use crate::packet::{ChannelId, PacketTarget, SimulatedPacket};
@@ -358,11 +358,14 @@ impl FlowEngine {
         let record = &mut self.records[class];
         record.started += 1;
         record.span.get_or_insert((network.now(), network.now()));
-        let is_flood = matches!(self.classes[class].shape, super::TrafficShape::Flood);
+        let service = match self.classes[class].shape {
+            super::TrafficShape::Flood => FlowService::Flood,
+            _ => FlowService::Reliable,
+        };
         let lane = self.classes[class].lane;
         let bytes = start.bytes.unwrap_or(u64::MAX);
         let purpose = FlowPurpose::Traffic(class as u32);
-        let place = self.open_flow(network, purpose, (start.from, start.to), bytes, lane, is_flood);
+        let place = self.open_flow(network, purpose, (start.from, start.to), bytes, lane, service);
         if let Some(flow) = self.flows.get_mut(place) {
             flow.is_endless = start.bytes.is_none();
         }
@@ -375,9 +378,10 @@ impl FlowEngine {
         ends: (u32, u32),
         bytes: u64,
         lane: u8,
-        is_flood: bool,
+        service: FlowService,
     ) -> u32 {
         let now = network.now();
+        let is_flood = service == FlowService::Flood;
         let rate = self.parameters.dcqcn.filter(|_| !is_flood).map(|_| DcqcnRate::new(now));
         self.next_id = self.next_id.wrapping_add(1);
         let mut flow = HostFlow::new(self.next_id, purpose, ends, bytes, self.parameters.mtu, lane, now, rate);
@@ -615,7 +619,7 @@ impl FlowEngine {
                 match request {
                     MessageRequest::Send { number, from, to, bytes } => {
                         let ends = (self.parameters.placement[from as usize], self.parameters.placement[to as usize]);
-                        self.open_flow(network, FlowPurpose::Message(number), ends, bytes, 0, false);
+                        self.open_flow(network, FlowPurpose::Message(number), ends, bytes, 0, FlowService::Reliable);
                     }
                     MessageRequest::Timer { number, at } => network.set_timer(at, WORKLOAD | number),
                     MessageRequest::Local { number } => {

@@ -63,6 +63,15 @@ pub(super) enum FlowPurpose {
     Message(u32),
 }
 
+/// Whether the receiver answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FlowService {
+    /// Acknowledged, within a window, and repaired.
+    Reliable,
+    /// As fast as the link allows.
+    Flood,
+}
+
 pub(super) struct HostFlow {
     pub(super) id: u32,
     pub(super) purpose: FlowPurpose,

@@ -220,6 +220,27 @@ fn the_same_seed_gives_the_same_run_and_another_gives_another() {
     assert_ne!(trace(1), trace(2));
 }
 
+#[test]
+fn mistakes_in_traffic_name_their_field() {
+    let cases = [
+        ("pattern = \"flood\"\n", "never end", "traffic.pattern"),
+        ("pattern = \"storm\"\n", "unknown pattern", "traffic.pattern"),
+        ("pattern = \"incast\"\nbytes = 1\nload = 0.5\n", "is for poisson", "traffic.load"),
+        ("pattern = \"poisson\"\nload = 0.5\nbytes = 100\n", "needs for-us", "traffic.pattern"),
+        ("pattern = \"poisson\"\nload = 1.5\nbytes = 100\nfor-us = 1\n", "share", "traffic.load"),
+        ("pattern = \"poisson\"\nload = 0.5\nfor-us = 1\nsizes = [[5, 0.5], [4, 1.0]]\n", "descend", "traffic.sizes"),
+        ("pattern = \"incast\"\nbytes = 1\nhosts = \"0-99\"\n", "not a host", "traffic.hosts"),
+        ("pattern = \"incast\"\nbytes = 1\nhosts = \"0,0\"\n", "twice", "traffic.hosts"),
+        ("pattern = \"incast\"\nbytes = 1\npriority = 3\n", "out of range", "traffic.priority"),
+        ("pattern = \"permutation\"\nbytes = 1\nfor-us = 5\n", "goes with", "traffic.for-us"),
+    ];
+    for (traffic, part, field) in cases {
+        let text = format!("{FAT_TREE}{HDR}[[traffic]]\n{traffic}");
+        let error = Scenario::parse(&text, "test.toml").expect_err(traffic);
+        assert!(error.message.contains(part) && error.field == field, "{traffic}: {error}");
+    }
+}
+
 /// Poisson flows offer the load that they say.
 #[test]
 fn a_poisson_class_offers_its_load() {

@@ -83,6 +83,13 @@ struct PortQueue {
     paused: bool,
 }
 
+/// What a receiver tells its transmitter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PauseFrame {
+    Resume = 0,
+    Stop = 1,
+}
+
 /// The state of all ports.
 pub(crate) struct SwitchPorts {
     lanes: u32,
@@ -222,23 +229,23 @@ impl SimulatedNetwork {
             }
             if queue.outstanding > pause.pause_bytes && !queue.pause_sent {
                 queue.pause_sent = true;
-                self.send_pause(arrival, own_lane, true, now);
+                self.send_pause(arrival, own_lane, PauseFrame::Stop, now);
             }
         }
         Some((channel, lane))
     }
 
     /// The pause or resume frame reaches the transmitter one time of flight later.
-    fn send_pause(&mut self, channel: ChannelId, lane: u8, stop: bool, at: SimTime) {
+    fn send_pause(&mut self, channel: ChannelId, lane: u8, frame: PauseFrame, at: SimTime) {
         let class = self.classes[usize::from(self.channels[channel as usize].class)];
         let lanes = u32::from(self.parameters.virtual_lanes);
-        let number = (channel * lanes + u32::from(lane)) << 1 | u32::from(stop);
+        let number = (channel * lanes + u32::from(lane)) << 1 | frame as u32;
         self.push(at + class.wire, NetworkEventKind::Pause, number);
     }
 
     /// A pause or resume frame has arrived at a transmitter.
     pub(super) fn handle_pause(&mut self, number: u32) {
-        let (index, stop) = (number >> 1, number & 1 == 1);
+        let (index, stop) = (number >> 1, number & 1 == PauseFrame::Stop as u32);
         let lanes = u32::from(self.parameters.virtual_lanes);
         let channel = index / lanes;
         let Some(ports) = &mut self.ports else { return };
@@ -333,7 +340,7 @@ impl SimulatedNetwork {
             && queue.outstanding < pause.resume_bytes
         {
             queue.pause_sent = false;
-            self.send_pause(channel, lane, false, freed_at);
+            self.send_pause(channel, lane, PauseFrame::Resume, freed_at);
         }
     }
 

@@ -169,6 +169,18 @@ fn class(
     Ok(class)
 }
 
+/// Without operations, flows must have an end of their own.
+pub(super) fn check_end(tables: &[Spanned<TrafficTable>], flows: Option<&ScenarioFlows>) -> Result<(), SpannedError> {
+    let classes = flows.map_or(&[][..], |flows| &flows.classes);
+    match classes.iter().zip(tables).find(|(class, _)| class.bytes.is_none() && class.duration.is_none()) {
+        Some((_, table)) => {
+            let message = "without [collective] these flows would never end";
+            Err(SpannedError::new(table.get_ref().pattern.span(), message).allowing("with bytes or for-us"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Rejects fields that a pattern does not have, and demands those without which it has no end.
 fn check_pattern_fields(table: &TrafficTable) -> Result<(), SpannedError> {
     let pattern = table.pattern.get_ref().as_str();

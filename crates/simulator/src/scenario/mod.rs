@@ -241,6 +241,7 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     let seed = field_values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
     let placement = placement(&own, &table.fabric, &fabric, seed)?;
     let flows = scenario_flows(&table, &fabric, &placement, &link, folder)?;
+    flow_tables::check_end(&table.traffic, flows.as_ref().filter(|_| !has_collective))?;
     let operation = method::operation(&own)?;
     let vector = vector::vector(&own, operation)?;
     let members = values::members(&own, fabric.hosts())?.unwrap_or(fabric.hosts());
@@ -256,10 +257,7 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     let packet_bytes = hosts.as_ref().map_or(collective.contents.bytes(), |hosts| hosts.mtu.min(vector.bytes));
     values::check_buffer(&table.link, &link, packet_bytes)?;
     let check = values::check(&own, &vector)?;
-    let fault_seed = match &table.fault_seed {
-        None => None,
-        given => Some(field_values::whole(given, 0..=i64::MAX, 0)? as u64),
-    };
+    let fault_seed = field_values::optional(&table.fault_seed, 0..=i64::MAX)?.map(|seed| seed as u64);
     let usual = if has_collective { 100 } else { 1 };
     let operations = field_values::whole(&own.operations, 1..=i64::from(MAX_OPERATIONS), usual)? as u32;
     let plan = fault_rules::plan(table.fault, fault_seed, &fabric, collective.spatial_copies())?;

@@ -109,10 +109,10 @@ impl DcqcnRate {
     fn advance(&mut self, now: SimTime, parameters: &DcqcnParameters) {
         while now >= self.alpha_at + parameters.alpha_period && self.alpha > 1e-6 {
             self.alpha *= 1.0 - parameters.gain;
-            self.alpha_at = self.alpha_at + parameters.alpha_period;
+            self.alpha_at += parameters.alpha_period;
         }
         while now >= self.timer_at + parameters.rate_period && self.current < 1.0 {
-            self.timer_at = self.timer_at + parameters.rate_period;
+            self.timer_at += parameters.rate_period;
             self.timer_rounds += 1;
             self.increase(parameters);
         }
@@ -148,7 +148,7 @@ mod tests {
         assert!((rate.share() - 0.5).abs() < 1e-9);
         let mut now = SimTime::ZERO;
         for _ in 0..5 {
-            now = now + parameters.rate_period;
+            now += parameters.rate_period;
             rate.note_sent(now, 1, &parameters);
         }
         // Five halvings of the distance to the old rate.
@@ -161,11 +161,11 @@ mod tests {
         let mut rate = DcqcnRate::new(SimTime::ZERO);
         let mut now = SimTime::ZERO;
         for _ in 0..10_000 {
-            now = now + SimSpan::from_nanos(1);
+            now += SimSpan::from_nanos(1);
             rate.handle_notice(now, &parameters);
         }
         assert!(rate.share() >= LEAST_SHARE);
-        now = now + SimSpan::from_nanos(10_000_000_000);
+        now += SimSpan::from_nanos(10_000_000_000);
         rate.note_sent(now, 1, &parameters);
         assert_eq!(rate.share(), 1.0);
     }

@@ -298,7 +298,8 @@ impl WorkloadExecutor {
             WorkloadAction::Compute { time, processor } => {
                 let free = self.processors.entry((rank, processor)).or_insert(SimTime::ZERO);
                 *free = self.now.max(*free) + time;
-                self.summary.ranks[rank as usize].computing = self.summary.ranks[rank as usize].computing + time;
+                let finish = &mut self.summary.ranks[rank as usize];
+                finish.computing = finish.computing + time;
                 requests.push(MessageRequest::Timer { number: at, at: *free });
             }
             WorkloadAction::Send { to, bytes, tag } => {

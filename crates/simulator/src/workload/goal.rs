@@ -28,7 +28,7 @@ use super::{
 /// If the text is not a GOAL schedule; the error has the line.
 pub fn parse_goal(text: &str) -> Result<Workload, WorkloadError> {
     let mut tokens = GoalTokens::new(text);
-    let line = tokens.line();
+    let line = tokens.last_line();
     if tokens.next_word() != Some("num_ranks") {
         return Err(WorkloadError::new(line, "a GOAL schedule starts with num_ranks and a number"));
     }
@@ -36,7 +36,7 @@ pub fn parse_goal(text: &str) -> Result<Workload, WorkloadError> {
     let mut workload = Workload { ranks: vec![Vec::new(); ranks as usize], groups: Vec::new() };
     let (mut seen, mut total) = (vec![false; ranks as usize], 0);
     while let Some(word) = tokens.next_word() {
-        let line = tokens.line();
+        let line = tokens.last_line();
         if word != "rank" {
             return Err(WorkloadError::new(line, format!("expected rank, found {}", quoted(word))));
         }
@@ -63,9 +63,9 @@ fn rank_block(
     let mut requirements: Vec<(u32, &str, &str, bool)> = Vec::new();
     loop {
         let Some(word) = tokens.next_word() else {
-            return Err(WorkloadError::new(tokens.line(), "the text ends within a rank; a } is missing"));
+            return Err(WorkloadError::new(tokens.last_line(), "the text ends within a rank; a } is missing"));
         };
-        let line = tokens.line();
+        let line = tokens.last_line();
         if word == "}" {
             break;
         }
@@ -119,7 +119,7 @@ fn rank_block(
 
 /// An operation after its verb.
 fn operation(tokens: &mut GoalTokens<'_>, verb: &str, ranks: u32) -> Result<WorkloadOperation, WorkloadError> {
-    let line = tokens.line();
+    let line = tokens.last_line();
     let peer = u64::from(ranks) - 1;
     let mut action = match verb {
         "send" => {
@@ -172,7 +172,7 @@ impl<'t> GoalTokens<'t> {
     }
 
     /// The line of the last word.
-    fn line(&self) -> u32 {
+    fn last_line(&self) -> u32 {
         self.word_line
     }
 

@@ -143,15 +143,16 @@ fn data(page: &mut String, report: &SimulationReport) {
 
 fn fabric(page: &mut String, report: &SimulationReport) {
     let fabric = &report.fabric;
+    let (nodes, roots) =
+        (pluralize(fabric.tree_nodes as u64, "aggregation node"), pluralize(fabric.roots as u64, "root"));
+    let tree = if fabric.tree_nodes == 0 { String::new() } else { format!(" The tree has {nodes} and {roots}.") };
     let _ = write!(
         page,
-        "<h2>Fabric</h2>\n<p>{}: {}, {}, {}. The tree has {} and {}.</p>\n",
+        "<h2>Fabric</h2>\n<p>{}: {}, {}, {}.{tree}</p>\n",
         escape(&fabric.shape),
         pluralize(fabric.hosts.into(), "host"),
         pluralize(fabric.switches.into(), "switch"),
         pluralize(fabric.cables, "cable"),
-        pluralize(fabric.tree_nodes as u64, "aggregation node"),
-        pluralize(fabric.roots as u64, "root"),
     );
     let legend = report.diagram.legend();
     let stop = if legend.is_empty() { String::new() } else { format!(" {legend}.") };

@@ -46,6 +46,9 @@ pub(crate) struct TimelinePoint {
     pub(crate) repairs: u32,
 }
 
+/// What a line of a chart shows of each span.
+type TimelineValue<'v> = &'v dyn Fn(&TimelinePoint) -> f64;
+
 /// When a fault begins or ends.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FaultMoment {
@@ -147,7 +150,7 @@ impl Timeline {
         }
     }
 
-    fn chart(&self, title: &str, lines: &[(&str, &dyn Fn(&TimelinePoint) -> f64)]) -> (String, String) {
+    fn chart(&self, title: &str, lines: &[(&str, TimelineValue<'_>)]) -> (String, String) {
         let end = (self.points.len() as f64 * self.span_us).max(1e-9);
         let values = || lines.iter().flat_map(|(_, value)| self.points.iter().map(value));
         let most = round_up(values().fold(0.0, f64::max));

@@ -20,7 +20,11 @@ pub(crate) struct Package {
 /// All packages that tests need beyond Rust and a C compiler.
 pub(crate) const PACKAGES: &[Package] = &[
     Package { name: "iproute2", tests: &["between_hosts"], probe: &["ip", "-Version"] },
-    Package { name: "openssh-server", tests: &["over_ssh", "page_runs", "readme_runs"], probe: &["test", "-x", "/usr/sbin/sshd"] },
+    Package {
+        name: "openssh-server",
+        tests: &["over_ssh", "page_runs", "readme_runs"],
+        probe: &["test", "-x", "/usr/sbin/sshd"],
+    },
     Package {
         name: "slurm-wlm",
         tests: &["within_slurm"],

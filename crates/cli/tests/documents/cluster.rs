@@ -144,8 +144,10 @@ impl Cluster {
         let _ = std::fs::create_dir_all("/run/sshd"); // The server wants it; a service would make it.
         // A monitor of packets finds the device that the documents name.
         let script = format!(
-            "ip address flush dev net0 && ip address add {}/24 dev net0 && ip route add 224.0.0.0/4 dev net0 && ip link add eth0 type veth peer name unused && ip link set eth0 up && exec /usr/sbin/sshd -D -e -f {}",
+            "ip address flush dev net0 && ip address add {}/24 dev net0 && ip route add 224.0.0.0/4 dev net0 && ip link add eth0 type veth peer name unused && \
+             ip link set unused up && ip link set eth0 up && ip address add 10.1.0.{}/24 dev eth0 && exec /usr/sbin/sshd -D -e -f {}",
             address(index),
+            index + 1,
             file.display()
         );
         let log = std::fs::File::create(self.folder.join(format!("server{index}.log"))).expect("a file");

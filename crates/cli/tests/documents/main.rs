@@ -58,6 +58,11 @@ fn mpi_page_runs_between_hosts_under_open_mpi() {
 }
 
 #[test]
+fn libfabric_page_runs_between_hosts_under_open_mpi() {
+    run_document("docs/libfabric.md", ProgramKind::Mpi);
+}
+
+#[test]
 fn operations_page_runs_between_hosts() {
     run_document("docs/operations.md", ProgramKind::Native);
 }

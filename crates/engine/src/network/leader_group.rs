@@ -18,8 +18,9 @@ use units::{Epoch, GroupId, OpId, Rank, Time};
 use super::leader_message::{LeaderMessage, LeaderMessageKind};
 use super::mesh::Mesh;
 use super::streams::StreamTable;
-use super::tree_operation::{LeaderNetworkError, OperationHandle, ReplayFragment, TreeMethod, TreeOperation};
-use super::tree_switch::{SwitchEvent, TreeSwitch};
+use super::tree_offer::{SwitchEvent, TreeSwitch};
+use super::tree_operation::{LeaderNetworkError, OperationHandle, TreeMethod, TreeOperation};
+use super::tree_stream::{TreeState, TreeStream};
 use crate::aggregation::{Membership, TreeEdgeEvent, TreeEdges};
 
 /// The term of the operations among the hosts.
@@ -35,35 +36,6 @@ pub(super) struct GroupIo<'a> {
     pub streams: &'a mut StreamTable,
     pub results: &'a mut OperationResults,
     pub switch_events: &'a mut Vec<SwitchEvent>,
-}
-
-pub(super) struct TreeStream {
-    pub opened: GroupDescriptor,
-    /// The term of the stream: all leaders count the trees of the group alike.
-    pub term: Epoch,
-    pub order: Arc<FoldOrder>,
-    pub state: TreeState,
-    /// The number of the next fragment.
-    pub next: OpId,
-    /// Fragments without a result, in the order of their numbers.
-    pub unfinished: VecDeque<OpId>,
-    /// The last fragments, finished or not: a leader with the result of `m` may be asked for `m - window + 1` (P-59).
-    pub replay_log: VecDeque<ReplayFragment>,
-    /// Buffers for their payload.
-    pub pool: BufferPool,
-    pub operations: VecDeque<TreeOperation>,
-    /// When an acknowledgement barrier is due; none if leaders cannot multicast.
-    pub ack_barrier: Option<AckBarrierCounter>,
-}
-
-pub(super) enum TreeState {
-    Healthy(Box<Membership>),
-    /// The tree has failed; the leaders exchange their positions.
-    FallingBack {
-        positions: Vec<Option<OpId>>,
-    },
-    /// The hosts run the operations of the tree.
-    FallenBack,
 }
 
 /// An operation that runs among the hosts.

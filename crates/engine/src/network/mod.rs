@@ -11,7 +11,9 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod tree_fallback;
+mod tree_offer;
 mod tree_operation;
+mod tree_stream;
 mod tree_switch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,8 +30,8 @@ use units::{Epoch, GroupId, QpNumber, Rank, Span, Time};
 
 pub use mesh::MeshConfig;
 pub use streams::StreamBuffers;
+pub use tree_offer::SwitchEvent;
 pub use tree_operation::{LeaderNetworkError, OperationHandle};
-pub use tree_switch::SwitchEvent;
 
 use crate::aggregation::{Membership, MulticastSocket, ReadySockets, TreeEdgeCounters, TreeEdgeEvent, TreeEdges};
 use leader_group::{GroupIo, LeaderGroup, OperationResults};

@@ -35,6 +35,15 @@ fn loopback() -> Vec<SocketAddr> {
     vec!["127.0.0.1:0".parse().expect("an address")]
 }
 
+fn number(node: u32) -> AggregationNodeId {
+    AggregationNodeId(1 << 27 | node)
+}
+
+/// Each group has edges of its own.
+fn first_edge(group: GroupId) -> u32 {
+    0x100 * group.0
+}
+
 struct TestCluster {
     window: u32,
     /// The method through the tree, if there is one.
@@ -90,10 +99,9 @@ impl TestCluster {
         group: GroupId,
     ) -> GroupDescriptor {
         let (size, window) = (self.networks.len() as u32, self.window);
-        let first_edge = 0x100 * group.0;
+        let first_edge = first_edge(group);
         let mut nodes: Vec<NodeDataPlane> =
             (0..3).map(|_| NodeDataPlane::open(&loopback(), fault_injector.clone()).expect("a socket")).collect();
-        let number = |node: u32| AggregationNodeId(1 << 27 | node);
         let spec = |node: u32, parent, children| SeatSpec {
             ticket: JobTicket { job: JobId(1), key: KEY },
             group,
@@ -129,32 +137,42 @@ impl TestCluster {
             below_root.push(ChildSpec { edge, addresses: nodes[leaf].addresses(), who });
         }
         nodes[2].install(&spec(2, None, below_root)).expect("a free seat");
+        self.nodes = nodes;
+        self.describe_tree(distribution, group, &shares)
+    }
+
+    /// What the manager would tell of the tree.
+    fn describe_tree(
+        &self,
+        distribution: DistributionSpec,
+        group: GroupId,
+        shares: &[std::ops::Range<u32>; 2],
+    ) -> GroupDescriptor {
+        let size = self.networks.len() as u32;
         let fold = |share: &std::ops::Range<u32>| FoldTree::Fold(share.clone().map(FoldTree::Leader).collect());
-        let opened = GroupDescriptor {
+        GroupDescriptor {
             group,
             epoch: Epoch(1),
             key: KEY,
-            window,
+            window: self.window,
             segment_bytes: SEGMENT,
             distribution,
             seats: (0..2)
                 .map(|leaf| SeatAddress {
                     node: number(leaf),
                     name: format!("node {leaf}"),
-                    addresses: nodes[leaf as usize].addresses(),
+                    addresses: self.nodes[leaf as usize].addresses(),
                 })
                 .collect(),
             leaders: (0..size)
                 .map(|leader| {
                     let seat = u32::from(leader >= size - 2);
                     let child = ChildIndex((leader - shares[seat as usize].start) as u16);
-                    LeaderAttachment { seat, edge: QpNumber(first_edge + leader), child }
+                    LeaderAttachment { seat, edge: QpNumber(first_edge(group) + leader), child }
                 })
                 .collect(),
             fold: FoldTree::Fold(shares.iter().map(fold).collect()),
-        };
-        self.nodes = nodes;
-        opened
+        }
     }
 
     fn start(&mut self, rank: usize, collective: CollectiveOperation, data: Vec<u8>) {

@@ -8,9 +8,10 @@ use protocol::aggregation::AbortCause;
 use protocol::collective::{CollectiveOperation, CollectiveSchedule, ScheduleExecutor};
 use units::{OpId, Rank};
 
-use super::leader_group::{GroupIo, HOST_STREAM, LeaderGroup, RunningSchedule, TreeState, TreeStream};
+use super::leader_group::{GroupIo, HOST_STREAM, LeaderGroup, RunningSchedule};
 use super::leader_message::{LeaderMessage, LeaderMessageKind};
 use super::tree_operation::{LeaderNetworkError, ReplayFragment, TreeMethod};
+use super::tree_stream::{TreeState, TreeStream};
 
 impl LeaderGroup {
     pub(super) fn tree_failed(&mut self, op: OpId, cause: AbortCause, group_io: &mut GroupIo<'_>) {

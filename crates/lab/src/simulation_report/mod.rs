@@ -23,7 +23,7 @@ use units::SimSpan;
 use crate::latency_distribution::LatencyDistribution;
 use crate::oracle_checker::OracleJudgement;
 use fabric_diagram::FabricDiagram;
-use timeline::Timeline;
+use timeline::RunTimeline;
 use traffic::FlowReport;
 
 pub use comparison::{SimulationComparison, comparison_html, comparison_table};
@@ -55,7 +55,7 @@ pub struct SimulationReport {
     pub(crate) flows: FlowReport,
     /// How often the aggregation tree was rebuilt after a failure.
     pub(crate) tree_rebuilds: u32,
-    pub(crate) timeline: Timeline,
+    pub(crate) timeline: RunTimeline,
     /// Hash of all events: equal seeds and parameters give equal hashes.
     pub(crate) trace: String,
     pub(crate) machine: SimulationCost,
@@ -261,7 +261,7 @@ impl SimulationReport {
             oracle: oracle_line(scenario, judgement),
             flows: FlowReport::new(scenario, run),
             tree_rebuilds: run.rebuilds(),
-            timeline: Timeline::new(scenario, run),
+            timeline: RunTimeline::new(scenario, run),
             trace: format!("{:#018x}", run.trace()),
             diagram: FabricDiagram::new(&scenario.fabric, &scenario.plan, run.links()),
             latency_series: latency_series(timings),

@@ -1,6 +1,6 @@
 //! What happened over time: throughput, the use of links, queues, marks, pauses, losses and repairs, with the moments of faults.
 //!
-//! In: the records of a run. Out: a [`Timeline`] for the JSON report, its CSV, and charts. Every chart has the same time axis, on which
+//! In: the records of a run. Out: a [`RunTimeline`] for the JSON report, its CSV, and charts. Every chart has the same time axis, on which
 //! the faults of the plan are marked.
 
 use std::fmt::Write;
@@ -23,7 +23,7 @@ const BOTTOM: f64 = 34.0;
 
 /// The records of a run, in spans of equal length.
 #[derive(Clone, Default, Debug, Serialize)]
-pub(crate) struct Timeline {
+pub(crate) struct RunTimeline {
     /// The length of a span.
     pub(crate) span_us: f64,
     pub(crate) points: Vec<TimelinePoint>,
@@ -56,7 +56,7 @@ pub(crate) struct FaultMoment {
     pub(crate) what: String,
 }
 
-impl Timeline {
+impl RunTimeline {
     pub(crate) fn new(scenario: &Scenario, run: &ScenarioRun) -> Self {
         let faults = moments(&scenario.plan);
         let Some(telemetry) = run.telemetry() else { return Self { faults, ..Self::default() } };

@@ -66,7 +66,7 @@ fn fallen_back(size: u32, injector: &FaultInjector) -> TestCluster {
     let began = Instant::now();
     let has_fallen_back = |network: &mut LeaderNetwork| {
         let group = network.groups.get(&WORLD).expect("it is open");
-        group.tree.as_ref().is_some_and(|tree| matches!(tree.state, leader_group::TreeState::FallenBack))
+        group.tree.as_ref().is_some_and(|tree| matches!(tree.state, tree_stream::TreeState::FallenBack))
     };
     while !cluster.networks.iter_mut().all(has_fallen_back) {
         assert!(began.elapsed() < PATIENCE);

@@ -99,13 +99,12 @@ fn show(
             continue;
         }
         is_changed = true;
-        match event::read().context("cannot read keys")? {
-            Event::Key(key) if key.kind != KeyEventKind::Release => {
-                if handle_key(&mut model, key) == KeyOutcome::Quit {
-                    return Ok(());
-                }
-            }
-            _ => {} // Drawn again: the terminal may have another size.
+        // After anything but a key it is drawn again: the terminal may have another size.
+        if let Event::Key(key) = event::read().context("cannot read keys")?
+            && key.kind != KeyEventKind::Release
+            && handle_key(&mut model, key) == KeyOutcome::Quit
+        {
+            return Ok(());
         }
     }
 }

@@ -134,6 +134,14 @@ impl NamespaceHost<'_> {
         self.namespace.inside(work)
     }
 
+    /// Takes the host's link down: no packet passes from or to it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn take_link_down(self) -> Result<(), NamespaceError> {
+        self.namespace.ip(&format!("link set dev {DEVICE} down\n")).map(drop)
+    }
+
     /// Starts a command on this host. The caller must end it before it drops the network.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ use transport::udp::link_mtu_bytes;
 use units::{GroupId, Rank};
 
 use crate::error::JoinError;
+use crate::offload::MANAGER_TIMEOUT;
 use crate::progress_engine::ProgressEngine;
 use crate::settings::{Settings, SharedMemoryRanks};
 use crate::shared_engine::{CpuSharing, SharedEngine};
@@ -221,13 +222,17 @@ impl Drop for JobProcess {
             self.shared.coordinate_until_not_needed(LEAVE_TIMEOUT);
         }
         let mut engine = self.shared.engine();
-        let (failure_detector, manager) = (engine.failure_detector.take(), engine.take_manager(LEAVE_TIMEOUT));
+        let (failure_detector, manager) = (engine.failure_detector.take(), engine.manager.take());
+        let pending = engine.take_pending_renewal();
         drop(engine);
         // After a panic the connection just closes, so that the other ranks see this one as lost.
         if let Some(failure_detector) = failure_detector.filter(|_| !is_panicking) {
             failure_detector.leave(LEAVE_TIMEOUT.saturating_sub(began.elapsed()));
         }
-        if let Some(mut manager) = manager.filter(|_| self.rank == 0) {
+        if self.rank != 0 || is_panicking {
+            return; // The connection closes, and the job's other processes keep theirs.
+        }
+        if let Some(mut manager) = manager.or_else(|| pending?.wait(MANAGER_TIMEOUT)) {
             let _ = manager.close_job(); // If that fails, the manager closes it when the connection is gone.
         }
     }
@@ -238,12 +243,16 @@ fn start_progress_thread(
     shared: &Arc<SharedEngine>,
     activity: &Arc<ApplicationActivity>,
 ) -> io::Result<ProgressThread> {
-    let engine = Arc::clone(shared);
+    let shared_engine = Arc::clone(shared);
     let thread = ProgressThread::start(Arc::clone(activity), move || {
-        let Some(mut engine) = engine.try_engine() else { return ProgressOutcome::Busy };
+        let Some(mut engine) = shared_engine.try_engine() else { return ProgressOutcome::Busy };
         let was_busy = engine.progress();
         engine.poll_events();
-        if was_busy {
+        if std::mem::take(&mut engine.has_new_sockets) {
+            drop(engine);
+            let _ = shared_engine.watch_sockets(); // Otherwise the next wait is as long as it may be.
+            ProgressOutcome::Again
+        } else if was_busy {
             ProgressOutcome::Again
         } else {
             let timeouts = [engine.network.next_timeout(), engine.next_event_timeout()];

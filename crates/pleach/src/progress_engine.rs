@@ -21,10 +21,12 @@ use crate::error::Error;
 use crate::failure_agreement::{FailureAgreement, FailureMessage, OutgoingMessages, ReportedFailure};
 use crate::lost_nodes::LostNodes;
 use crate::survivor_agreement::{AgreementMessage, AgreementMessages, AgreementOutcome, SurvivorAgreement};
-use crate::tree_renewal::{OwnedTree, TreeRenewal};
+use crate::tree_renewal::{OwnedTree, PendingRenewal, TreeRenewal};
 
 /// By then everything that a rank sent before it left has arrived.
 const DEPARTED_AFTER: Duration = Duration::from_secs(2);
+/// Turns of the network between two looks at failed trees.
+const TURNS_PER_RENEWAL: u32 = 1024;
 /// Messages that wait for the failure detector at most; then those that it does not take are dropped.
 const MAX_UNSENT: usize = 4096;
 
@@ -89,6 +91,8 @@ pub(crate) struct ProgressEngine {
     renewal: TreeRenewal,
     /// Encrypts trees that are offered to other leaders. None before this process has taken part in a tree.
     offer_key: Option<[u8; SECRET_KEY_BYTES]>,
+    /// Turns so far.
+    turns: u32,
     /// The network has sockets that nobody waits on yet.
     pub has_new_sockets: bool,
     /// At the coordinator: the ranks that have completed their last operation.
@@ -116,6 +120,7 @@ impl ProgressEngine {
             lost_nodes: LostNodes::default(),
             renewal: TreeRenewal::default(),
             offer_key: None,
+            turns: 0,
             has_new_sockets: false,
             leaving: BTreeSet::new(),
             is_leaving: false,
@@ -155,6 +160,10 @@ impl ProgressEngine {
         while let Some(event) = self.network.next_switch_event() {
             self.handle_switch_event(event);
         }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS_PER_RENEWAL) {
+            self.renew_trees(); // A thread that is never idle does not poll for events.
+        }
         was_busy
     }
 
@@ -174,10 +183,10 @@ impl ProgressEngine {
 
     /// Asks the manager for another tree where one has failed, and offers it to the leaders.
     fn renew_trees(&mut self) {
-        let network = &self.network;
-        let has_failed = |context| network.tree(context).is_some_and(|(_, is_healthy)| !is_healthy);
+        let (network, is_leaving) = (&self.network, self.is_leaving);
+        let needs_tree = |context| !is_leaving && network.needs_tree(context);
         let Some((context, opened)) =
-            self.renewal.poll(Instant::now(), &mut self.manager, &self.lost_nodes, has_failed)
+            self.renewal.poll(Instant::now(), &mut self.manager, &self.lost_nodes, needs_tree)
         else {
             return;
         };
@@ -193,9 +202,14 @@ impl ProgressEngine {
         self.offer_key = Some(key);
     }
 
-    /// The connection to the manager, which may be in use for a few seconds.
-    pub(crate) fn take_manager(&mut self, timeout: Duration) -> Option<ManagerClient> {
-        self.manager.take().or_else(|| self.renewal.reclaim(timeout))
+    /// The request to the manager in progress, which has the connection to it.
+    pub(crate) fn take_pending_renewal(&mut self) -> Option<PendingRenewal> {
+        self.renewal.take_pending()
+    }
+
+    /// A tree that this process requested is in use, and is replaced if it fails.
+    pub(crate) fn confirm_tree(&mut self, context: GroupId) {
+        self.renewal.confirm(context);
     }
 
     /// Opens a communicator of these ranks between hosts. Its first rank owns the tree, if it gets one.

@@ -40,8 +40,16 @@ pub(crate) struct OwnedTree {
     attempts: u32,
     /// When the manager is asked next; none while the tree works or another is offered.
     next_attempt: Option<Instant>,
-    is_offered: bool,
+    offered: Option<OfferedTree>,
     /// The manager has revoked it.
+    is_revoked: bool,
+    /// The communicator uses it: the tests of its formation are over.
+    is_confirmed: bool,
+}
+
+/// Another tree, about which the leaders have not decided.
+struct OfferedTree {
+    key: GroupKey,
     is_revoked: bool,
 }
 
@@ -56,14 +64,15 @@ impl OwnedTree {
             is_failed: false,
             attempts: 0,
             next_attempt: None,
-            is_offered: false,
+            offered: None,
             is_revoked: false,
+            is_confirmed: false,
         }
     }
 
     /// True if the manager should be asked now for another tree in place of one that has failed.
     fn is_due(&mut self, now: Instant) -> bool {
-        if self.is_offered {
+        if self.offered.is_some() || !self.is_confirmed {
             return false;
         }
         if !std::mem::replace(&mut self.is_failed, true) && now.duration_since(self.since) > PROVEN_AFTER {
@@ -76,11 +85,14 @@ impl OwnedTree {
     /// What to ask for next.
     fn next_request(&mut self, now: Instant, lost_nodes: &LostNodes) -> GroupRequest {
         let avoid = if self.attempts < CAUTIOUS_ATTEMPTS { lost_nodes.to_avoid(now) } else { Vec::new() };
-        // If no node was lost, multicasts may not have arrived.
-        let distribution = if self.is_revoked { self.request.distribution } else { DistributionSpec::Edges };
+        if !self.is_revoked {
+            // No node was lost: multicasts may not have arrived. Never again by multicast, because operations that wait for the next
+            // tree were prepared for the last one.
+            self.request.distribution = DistributionSpec::Edges;
+        }
         self.attempts += 1;
         self.next_attempt = None;
-        GroupRequest { avoid, distribution, ..self.request.clone() }
+        GroupRequest { avoid, ..self.request.clone() }
     }
 }
 
@@ -93,6 +105,16 @@ struct RenewalReply {
     client: ManagerClient,
     context: Option<GroupId>,
     opened: Option<GroupDescriptor>,
+}
+
+/// A request to the manager in progress.
+pub(crate) struct PendingRenewal(Receiver<RenewalReply>);
+
+impl PendingRenewal {
+    /// Waits for the manager's answer, and returns the connection.
+    pub(crate) fn wait(self, timeout: Duration) -> Option<ManagerClient> {
+        self.0.recv_timeout(timeout).ok().map(|reply| reply.client)
+    }
 }
 
 /// The trees that this process requested, and the request in progress.
@@ -108,7 +130,12 @@ pub(crate) struct TreeRenewal {
 impl TreeRenewal {
     /// The manager has revoked a tree.
     pub(crate) fn note_revoked(&mut self, key: GroupKey) {
-        self.trees.values_mut().filter(|tree| tree.key == key).for_each(|tree| tree.is_revoked = true);
+        for tree in self.trees.values_mut() {
+            tree.is_revoked |= tree.key == key;
+            if let Some(offered) = tree.offered.as_mut().filter(|offered| offered.key == key) {
+                offered.is_revoked = true;
+            }
+        }
     }
 
     /// Nobody uses a tree any more, and the manager must learn of it.
@@ -122,9 +149,10 @@ impl TreeRenewal {
         now: Instant,
         manager: &mut Option<ManagerClient>,
         lost_nodes: &LostNodes,
-        has_failed: impl Fn(GroupId) -> bool,
+        needs_tree: impl Fn(GroupId) -> bool,
     ) -> Option<(GroupId, GroupDescriptor)> {
-        if self.trees.is_empty() && self.unused.is_empty() || self.next_look.is_some_and(|at| at > now) {
+        let has_nothing = self.trees.is_empty() && self.unused.is_empty() && self.pending.is_none();
+        if has_nothing || self.next_look.is_some_and(|at| at > now) {
             return None;
         }
         self.next_look = Some(now + INTERVAL);
@@ -149,7 +177,7 @@ impl TreeRenewal {
         if manager.is_none() {
             return None; // Someone else is asking.
         }
-        let mut failed = self.trees.iter_mut().filter(|(context, _)| has_failed(**context));
+        let mut failed = self.trees.iter_mut().filter(|(context, _)| needs_tree(**context));
         let due = failed.find_map(|(context, tree)| tree.is_due(now).then_some((*context, tree)));
         let due =
             due.map(|(context, tree)| (context, tree.next_request(now, lost_nodes), tree.fold.clone(), tree.key));
@@ -160,11 +188,11 @@ impl TreeRenewal {
     }
 
     fn ask(&mut self, manager: &mut Option<ManagerClient>, due: Option<(GroupId, GroupRequest, FoldTree, GroupKey)>) {
-        let Some(mut client) = manager.take() else { return };
-        let mut unused = std::mem::take(&mut self.unused);
-        unused.extend(due.as_ref().map(|(_, _, _, failed)| *failed)); // Its place at other nodes is needed.
         let (sender, receiver) = mpsc::channel();
+        let (giver, taker) = mpsc::channel::<(ManagerClient, Vec<GroupKey>)>();
+        let failed = due.as_ref().map(|(_, _, _, failed)| *failed);
         let started = start_quiet_thread("pleach-tree", move || {
+            let Ok((mut client, unused)) = taker.recv() else { return };
             for key in unused {
                 let _ = client.close_group(key); // The manager may have revoked it.
             }
@@ -180,7 +208,15 @@ impl TreeRenewal {
             });
             let _ = sender.send(RenewalReply { client, context, opened }); // The process may be about to end.
         });
-        self.pending = started.is_ok().then_some(receiver);
+        if started.is_err() {
+            return; // The system has no threads left now.
+        }
+        let Some(client) = manager.take() else { return };
+        let mut unused = std::mem::take(&mut self.unused);
+        unused.extend(failed); // Its place at other nodes is needed.
+        if giver.send((client, unused)).is_ok() {
+            self.pending = Some(receiver);
+        }
     }
 
     /// The leaders of a communicator were offered another tree, or could not be.
@@ -188,15 +224,15 @@ impl TreeRenewal {
         if !is_offered {
             self.unused.push(key_of(opened));
         } else if let Some(tree) = self.trees.get_mut(&context) {
-            tree.is_offered = true;
+            tree.offered = Some(OfferedTree { key: key_of(opened), is_revoked: false });
         }
     }
 
     /// The leaders use the tree that they were offered.
     pub(crate) fn note_switched(&mut self, now: Instant, context: GroupId, to: GroupKey) {
         if let Some(tree) = self.trees.get_mut(&context) {
-            (tree.key, tree.since) = (to, now);
-            (tree.is_offered, tree.is_revoked, tree.is_failed) = (false, false, false);
+            (tree.key, tree.since, tree.is_failed) = (to, now, false);
+            tree.is_revoked = tree.offered.take().is_some_and(|offered| offered.is_revoked);
         }
     }
 
@@ -204,13 +240,19 @@ impl TreeRenewal {
     pub(crate) fn note_rejected(&mut self, context: GroupId, offered: GroupKey) {
         self.unused.push(offered);
         if let Some(tree) = self.trees.get_mut(&context) {
-            tree.is_offered = false;
+            tree.offered = None;
         }
     }
 
-    /// Waits for the manager's answer, if one is due, and returns the connection.
-    pub(crate) fn reclaim(&mut self, timeout: Duration) -> Option<ManagerClient> {
-        self.pending.take()?.recv_timeout(timeout).ok().map(|reply| reply.client)
+    /// The communicator uses its tree.
+    pub(crate) fn confirm(&mut self, context: GroupId) {
+        if let Some(tree) = self.trees.get_mut(&context) {
+            tree.is_confirmed = true;
+        }
+    }
+
+    pub(crate) fn take_pending(&mut self) -> Option<PendingRenewal> {
+        self.pending.take().map(PendingRenewal)
     }
 }
 
@@ -238,7 +280,7 @@ mod tests {
             leaders: Vec::new(),
             fold,
         };
-        OwnedTree::new(now, request, &opened)
+        OwnedTree { is_confirmed: true, ..OwnedTree::new(now, request, &opened) }
     }
 
     #[test]
@@ -273,10 +315,19 @@ mod tests {
         let now = Instant::now();
         let (mut tree, mut lost_nodes) = (owned(now), LostNodes::default());
         lost_nodes.add(now, "leaf1".to_owned());
+        let multicast = tree.request.distribution;
+        tree.is_revoked = true;
+        let first = tree.next_request(now, &lost_nodes);
+        assert_eq!((first.distribution, first.avoid.len()), (multicast, 1));
+        tree.is_revoked = false;
         assert_eq!(tree.next_request(now, &lost_nodes).distribution, DistributionSpec::Edges);
         tree.is_revoked = true;
-        let second = tree.next_request(now, &lost_nodes);
-        assert_eq!((second.distribution, second.avoid.len()), (tree.request.distribution, 1));
-        assert!(tree.next_request(now, &lost_nodes).avoid.is_empty());
+        let third = tree.next_request(now, &lost_nodes);
+        assert!(third.avoid.is_empty());
+        assert_eq!(
+            third.distribution,
+            DistributionSpec::Edges,
+            "operations may wait that were prepared without multicast"
+        );
     }
 }

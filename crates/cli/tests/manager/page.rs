@@ -119,3 +119,35 @@ fn the_page_is_usable_by_keyboard_and_survives_the_manager_in_chromium() {
     let _again = Process::start(&["manager", "--listen", "127.0.0.1:0", "--web", &at]);
     browser.wait_for("it is live again", "document.getElementById('connection').className === 'state-good'");
 }
+
+/// A cluster of hosts: the page is open on the manager's host, and a node's host is cut off.
+#[test]
+fn a_host_that_is_cut_off_is_named_by_the_open_page_in_chromium_between_hosts() {
+    if !browser::is_installed() {
+        return;
+    }
+    let network = match namespaces::NamespaceNetwork::new(3) {
+        Ok(network) => network,
+        Err(error) => return namespaces::skip_test(error),
+    };
+    let on_host = |index: usize, arguments: Vec<String>| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        network.host(index).inside(|| Process::start(&arguments)).expect("a host")
+    };
+    let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let address = |index: usize| network.host(index).address();
+    let manager = on_host(0, words(format!("manager --listen {}:0 --web 127.0.0.1:8080", address(0))));
+    let node = |index: usize, name: &str| {
+        let place = format!("--listen {}:0 --manager {}", address(index), manager.line);
+        on_host(index, words(format!("node --name {name} {place}")))
+    };
+    let _nodes = [node(1, "rack1"), node(2, "rack2")];
+    let open = || Browser::open("http://127.0.0.1:8080/", 1280, 900);
+    let mut browser = network.host(0).inside(open).expect("a host");
+    browser.wait_for("both nodes are there", "document.querySelectorAll('#tree circle.alive').length === 2");
+    network.host(2).take_link_down().expect("our own link");
+    let timeline = "document.getElementById('timeline-list').textContent.includes('node rack2 is lost')";
+    browser.wait_for("the timeline names the node", timeline);
+    assert_eq!(browser.evaluate(OVERLAPS), json!([]));
+    assert_eq!(browser.problems, Vec::<String>::new());
+}

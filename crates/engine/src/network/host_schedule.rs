@@ -136,7 +136,7 @@ impl LeaderGroup {
                             let result = result.bytes().map(<[u8]>::to_vec).unwrap_or_default();
                             group_io.results.push((handle, Ok(result)));
                         }
-                        None => self.finish_fragment(op, &result, group_io),
+                        None => self.finish_fragment(term, op, &result, group_io),
                     }
                 }
                 ScheduleAction::Failed { .. } => self.report_mismatch(term, op, group_io),

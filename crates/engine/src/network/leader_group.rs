@@ -152,6 +152,9 @@ impl LeaderGroup {
 
     /// Detaches the tree. All leaders do so between the same two operations, when none is in progress.
     pub(super) fn detach_tree(&mut self, tree_edges: &mut TreeEdges) {
+        if let Some(switch) = self.switch.take() {
+            switch.leave(tree_edges);
+        }
         if let Some(TreeStream { state: TreeState::Healthy(membership), .. }) = self.tree.take() {
             membership.leave(tree_edges);
         }
@@ -190,8 +193,11 @@ impl LeaderGroup {
     pub(super) fn is_settled(&self) -> bool {
         let has_all =
             |tree: &TreeStream| tree.operations.iter().all(|operation| operation.issued == operation.fragments);
+        // Nobody may wait for a decision of a leader that is gone.
+        let is_undecided = self.switch.as_ref().is_some_and(|switch| switch.deadline() != Time::NEVER);
         self.broken.is_some()
-            || self.membership().is_none_or(|membership| membership.is_settled())
+            || !is_undecided
+                && self.membership().is_none_or(|membership| membership.is_settled())
                 && self.tree.as_ref().is_none_or(has_all)
     }
 
@@ -285,7 +291,10 @@ impl LeaderGroup {
     fn handle_actions(&mut self, mut done: Vec<AggregationAction>, group_io: &mut GroupIo<'_>) {
         for action in done.drain(..) {
             match action {
-                AggregationAction::Complete { op, result } => self.finish_fragment(op, &result, group_io),
+                AggregationAction::Complete { op, result } => {
+                    let term = self.tree.as_ref().map_or(HOST_STREAM, |tree| tree.term);
+                    self.finish_fragment(term, op, &result, group_io)
+                }
                 AggregationAction::Failed { op, cause } => self.tree_failed(op, cause, group_io),
                 AggregationAction::Transmit { .. }
                 | AggregationAction::Multicast { .. }
@@ -303,8 +312,10 @@ impl LeaderGroup {
         self.issue_fragments(group_io);
     }
 
-    pub(super) fn finish_fragment(&mut self, op: OpId, result: &Payload, group_io: &mut GroupIo<'_>) {
-        let Some(tree) = &mut self.tree else { return };
+    /// A fragment of the stream with this term is complete.
+    pub(super) fn finish_fragment(&mut self, term: Epoch, op: OpId, result: &Payload, group_io: &mut GroupIo<'_>) {
+        // A fragment of an earlier tree may be replayed for other leaders when this one has gone on to the next tree.
+        let Some(tree) = self.tree.as_mut().filter(|tree| tree.term == term) else { return };
         // This leader already has the result of a fragment that was replayed for others.
         let Some(place) = tree.unfinished.iter().position(|unfinished| *unfinished == op) else { return };
         remove_at(&mut tree.unfinished, place);

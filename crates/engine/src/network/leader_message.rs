@@ -53,6 +53,16 @@ pub(super) struct LeaderMessage {
 }
 
 impl LeaderMessageKind {
+    /// True if it is about another tree for a group that had one.
+    pub(super) fn is_about_switches(self) -> bool {
+        match self {
+            Self::TreeOffer | Self::SwitchAccept | Self::SwitchReject | Self::SwitchCommit | Self::SwitchAbort => {
+                true
+            }
+            Self::Round(_) | Self::FallbackPosition | Self::Mismatch => false,
+        }
+    }
+
     fn code(self) -> (u8, u16) {
         match self {
             Self::Round(round) => (1, round),

@@ -263,9 +263,18 @@ impl LeaderNetwork {
         }
     }
 
+    /// True if [`Self::offer_tree`] could be used for a group.
+    pub fn needs_tree(&self, context: GroupId) -> bool {
+        let has_left = self.lingering.iter().any(|group| group.context == context);
+        !has_left && self.groups.get(&context).is_some_and(LeaderGroup::needs_tree)
+    }
+
     /// At the first leader of a group whose tree has failed: offers another tree to all leaders (P-111). They get `description`, from
     /// which they must make the same descriptor. False, and nothing happens, if the group cannot use a tree now.
     pub fn offer_tree(&mut self, context: GroupId, opened: GroupDescriptor, description: Vec<u8>) -> bool {
+        if !self.needs_tree(context) {
+            return false;
+        }
         let now = self.tree_edges.clock().now();
         let mut is_offered = false;
         self.with_staged_tree(context, Some(opened), |group, opened, group_io| {
@@ -294,15 +303,22 @@ impl LeaderNetwork {
         let attached = self.groups.get(&context).and_then(|group| {
             let opened = opened.as_ref()?;
             let edge = opened.leaders.get(group.me.index())?.edge;
-            Some((edge, opened.group))
+            Some((edge, GroupKey { group: opened.group, epoch: opened.epoch }))
         });
-        if let Some((edge, tree)) = attached {
+        self.with_group(context, |group, group_io| act(group, opened, group_io));
+        let has_joined = |key: GroupKey| {
+            let group = self.groups.get(&context);
+            let is_used = |group: &LeaderGroup| {
+                group.tree().is_some_and(|(opened, _)| (opened.group, opened.epoch) == (key.group, key.epoch))
+            };
+            group.is_some_and(|group| group.offered_tree() == Some(key) || is_used(group))
+        };
+        if let Some((edge, key)) = attached.filter(|(_, key)| has_joined(*key)) {
             self.edges.retain(|_, owner| *owner != context); // Of the failed tree.
             self.trees.retain(|_, owner| *owner != context);
             self.edges.insert(edge, context);
-            self.trees.insert(tree, context);
+            self.trees.insert(key.group, context);
         }
-        self.with_group(context, |group, group_io| act(group, opened, group_io));
         self.tree_edges.flush();
     }
 
@@ -593,7 +609,8 @@ impl LeaderNetwork {
                         });
                     }
                     MeshEvent::Message { from, leader_message } => {
-                        if self.unclaimed.len() < MAX_UNCLAIMED_MESSAGES {
+                        // A tree is offered only to those who have entered the group: this one has left it.
+                        if self.unclaimed.len() < MAX_UNCLAIMED_MESSAGES && !leader_message.kind.is_about_switches() {
                             self.unclaimed.push((from, leader_message));
                         }
                     }

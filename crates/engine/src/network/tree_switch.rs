@@ -34,17 +34,33 @@ impl LeaderGroup {
         description: Vec<u8>,
         group_io: &mut GroupIo<'_>,
     ) -> bool {
-        let has_failed = |tree: &TreeStream| matches!(tree.state, TreeState::FallenBack);
-        if self.me != DECIDER || self.switch.is_some() || !self.tree.as_ref().is_some_and(has_failed) {
+        let Some(stream) =
+            Some(opened).filter(|_| self.needs_tree()).and_then(|opened| self.join_offered(opened, group_io))
+        else {
             return false;
-        }
+        };
         let (term, kind) = (Epoch(self.trees + 1), LeaderMessageKind::TreeOffer);
         let payload = Payload::Bytes(description.into());
         let offer = LeaderMessage { context: self.context, term, op: OpId(0), kind, fingerprint: 0, payload };
         self.write_to_all(&offer, group_io);
         self.switch = Some(TreeSwitch { deadline: now + VOTE_TIMEOUT, ..TreeSwitch::new(term, self.leaders.len()) });
-        self.answer_offer(term, Some(opened), group_io);
+        self.vote(Some(stream), group_io);
         true
+    }
+
+    /// True if this is the first leader of a group that could use another tree.
+    pub(super) fn needs_tree(&self) -> bool {
+        let has_failed = |tree: &TreeStream| matches!(tree.state, TreeState::FallenBack);
+        self.me == DECIDER
+            && self.broken.is_none()
+            && self.switch.is_none()
+            && self.tree.as_ref().is_some_and(has_failed)
+    }
+
+    /// Joins an offered tree if its order is that of the failed one: the same order gives the same bits (P-111).
+    fn join_offered(&self, opened: GroupDescriptor, group_io: &mut GroupIo<'_>) -> Option<TreeStream> {
+        let fits = self.tree.as_ref().is_some_and(|tree| tree.opened.fold == opened.fold);
+        fits.then(|| self.join_tree(group_io.tree_edges, opened)).flatten()
     }
 
     /// Joins an offered tree, if it can be understood and its order is that of the failed one, and tells the first leader.
@@ -52,9 +68,13 @@ impl LeaderGroup {
         if self.broken.is_some() || self.switch.as_ref().is_none_or(|switch| switch.term != term) {
             return; // The offer was withdrawn.
         }
-        // P-111: the same order gives the same bits.
-        let fits = |opened: &GroupDescriptor| self.tree.as_ref().is_some_and(|tree| tree.opened.fold == opened.fold);
-        let stream = opened.filter(fits).and_then(|opened| self.join_tree(group_io.tree_edges, opened));
+        let stream = opened.and_then(|opened| self.join_offered(opened, group_io));
+        self.vote(stream, group_io);
+    }
+
+    /// Tells the first leader whether this one has joined the offered tree, and from which operation on it can use it.
+    fn vote(&mut self, stream: Option<TreeStream>, group_io: &mut GroupIo<'_>) {
+        let term = Epoch(self.trees + 1);
         let vote = match (&stream, &self.tree) {
             (Some(_), Some(tree)) => SwitchVote::Accept(tree.end_of_current_operation()),
             _ => SwitchVote::Reject,
@@ -171,7 +191,10 @@ impl LeaderGroup {
     /// The caller knows that a tree has failed, which may be an offered one.
     pub(super) fn lose_tree(&mut self, key: GroupKey, group_io: &mut GroupIo<'_>) {
         match &mut self.switch {
-            Some(switch) if switch.key() == Some(key) => switch.is_lost = true,
+            Some(switch) if switch.key() == Some(key) => {
+                switch.is_lost = true;
+                self.withdraw_offer(group_io);
+            }
             _ => self.fall_back(group_io),
         }
     }
@@ -179,6 +202,12 @@ impl LeaderGroup {
     /// Changes to the offered tree if all operations before it are complete here (P-112). True if the group has done so.
     pub(super) fn change_tree(&mut self, group_io: &mut GroupIo<'_>) -> bool {
         let (Some(switch), Some(tree)) = (&self.switch, &self.tree) else { return false };
+        if switch.begins_at.is_some_and(|at| tree.next.steps_from(at) > 0) {
+            // The same number is within an operation here and between two at another leader.
+            let (term, next) = (tree.term, tree.next);
+            self.report_mismatch(term, next, group_io);
+            return false;
+        }
         let is_complete = matches!(tree.state, TreeState::FallenBack)
             && switch.begins_at == Some(tree.next)
             && tree.unfinished.is_empty()

@@ -169,7 +169,7 @@ fn a_tree_with_another_order_is_not_used() {
     let mut opened = cluster.start_nodes(&FaultInjector::default(), EDGES, GroupId(10));
     opened.fold = FoldTree::Fold((0..4).rev().map(FoldTree::Leader).collect());
     owners.opened = Some(opened.clone());
-    cluster.networks[0].offer_tree(WORLD, opened, b"the new tree".to_vec());
+    assert!(!cluster.networks[0].offer_tree(WORLD, opened, b"the new tree".to_vec()), "the first leader sees it");
     let mut started = vec![0; 4];
     start_sums(&mut cluster, &mut started, |_| 5);
     finish_sums(&mut cluster, &mut owners, 5);
@@ -249,4 +249,61 @@ fn only_a_group_without_a_working_tree_takes_another() {
     let opened = cluster.start_nodes(&FaultInjector::default(), EDGES, GroupId(10));
     assert!(!cluster.networks[0].offer_tree(WORLD, opened.clone(), Vec::new()), "its tree works");
     assert!(!cluster.networks[1].offer_tree(WORLD, opened, Vec::new()), "it is not the first leader");
+    let mut started = vec![0; 3];
+    lose_tree(&mut cluster, 9);
+    start_sums(&mut cluster, &mut started, |_| 3);
+    finish_sums(&mut cluster, &mut owners, 3);
+    cluster.networks[0].rank_lost(Rank(2));
+    assert!(!owners.offer(&mut cluster, &FaultInjector::default(), 11), "it has failed");
+    let mut cluster = fallen_back(3, &FaultInjector::default());
+    cluster.networks[0].leave(WORLD);
+    assert!(!owners.offer(&mut cluster, &FaultInjector::default(), 12), "it has been left");
+}
+
+/// Found in review: a leader replayed a fragment for others under the old tree when it used the new one already, whose fragments have the
+/// same numbers.
+#[test]
+fn a_fragment_of_the_old_tree_completes_nothing_in_the_new_one() {
+    let mut cluster = fallen_back(3, &FaultInjector::default());
+    let mut owners = Owners::default();
+    assert!(owners.offer(&mut cluster, &FaultInjector::default(), 10));
+    let began = Instant::now();
+    while !is_healthy(&cluster) {
+        assert!(began.elapsed() < PATIENCE);
+        owners.turn(&mut cluster);
+    }
+    let mut started = vec![0; 3];
+    start_sums(&mut cluster, &mut started, |_| 1);
+    let wrong = protocol::Payload::Bytes(vec![7; SEGMENT as usize].into());
+    cluster.networks[1]
+        .with_group(WORLD, |group, group_io| group.finish_fragment(Epoch(1), OpId(0), &wrong, group_io));
+    finish_sums(&mut cluster, &mut owners, 1);
+}
+
+/// The offer comes while some leaders still exchange their positions and replay fragments for each other.
+#[test]
+fn a_tree_may_be_replaced_at_once_after_it_failed() {
+    let plan = "seed = 6\n[[fault]]\nkind = \"lose\"\nprobability = 0.1\n";
+    let plan = faults::FaultPlan::parse(plan).expect("a plan");
+    for seed in 0..8 {
+        let injector = FaultInjector::from_plan(&plan, seed as u64).expect("for sockets");
+        let mut cluster = TestCluster::new(5, &injector);
+        cluster.attach_tree(&injector);
+        let (mut owners, mut started) = (Owners::default(), vec![0; 5]);
+        start_sums(&mut cluster, &mut started, |rank| 6 + rank % 3);
+        owners.turns(&mut cluster, 2 * seed);
+        cluster.nodes.clear();
+        cluster.networks[seed % 5].tree_lost(GroupKey { group: GroupId(9), epoch: Epoch(1) });
+        start_sums(&mut cluster, &mut started, |rank| 9 + rank % 2);
+        let began = Instant::now();
+        while !cluster.networks[0].needs_tree(WORLD) {
+            assert!(began.elapsed() < PATIENCE);
+            owners.turn(&mut cluster);
+        }
+        assert!(owners.offer(&mut cluster, &injector, 10));
+        start_sums(&mut cluster, &mut started, |_| 30);
+        finish_sums(&mut cluster, &mut owners, 30);
+        assert_eq!((owners.switched, owners.rejected), (1, 0), "seed {seed}");
+        assert!(is_healthy(&cluster), "seed {seed}");
+    }
 }

@@ -115,8 +115,13 @@ fn tree_timeout(case: &SoakCase, job: u32) -> Result<Span> {
     let of_the_job = case.groups.iter().filter(|group| group.job == job);
     let packets =
         of_the_job.map(|group| group.window.saturating_mul(group.copies.into())).fold(0, u32::saturating_add);
+    Ok(ConnectionPolicy::default().timeout.max(time_in_line(case, packets)?))
+}
+
+/// How long a link takes to send so many packets.
+fn time_in_line(case: &SoakCase, packets: u32) -> Result<Span> {
     let line = link(&case.link)?.byte_time.serialise(packets.saturating_mul(MTU));
-    Ok(ConnectionPolicy::default().timeout.max(Span::from_nanos(line.as_picos().div_ceil(1_000))))
+    Ok(Span::from_nanos(line.as_picos().div_ceil(1_000)))
 }
 
 fn fabric_group(case: &SoakCase, group: &SoakGroup) -> Result<FabricGroup> {
@@ -141,8 +146,9 @@ fn fabric_group(case: &SoakCase, group: &SoakGroup) -> Result<FabricGroup> {
     if group.copies > 1 {
         tree.replication = Replication::Temporal { copies: group.copies };
     }
-    let host_policy =
-        ConnectionPolicy { timeout: HOST_TIMEOUT, timer: RetransmitTimer::Measured, window: HOST_WINDOW, ..policy };
+    // As for trees: a window of packets may be in line before the path was measured.
+    let timeout = HOST_TIMEOUT.max(time_in_line(case, HOST_WINDOW.into())?);
+    let host_policy = ConnectionPolicy { timeout, timer: RetransmitTimer::Measured, window: HOST_WINDOW, ..policy };
     Ok(FabricGroup {
         hosts: group.hosts.iter().copied().map(NodeId).collect(),
         tree,

@@ -57,7 +57,7 @@ impl LeaderGroup {
 
     /// Another leader leaves the tree, and reports its position.
     pub(super) fn handle_position(&mut self, from: Rank, leader_message: &LeaderMessage, group_io: &mut GroupIo<'_>) {
-        if !self.tree.as_ref().is_some_and(|tree| tree.term == leader_message.term) {
+        if self.tree.as_ref().is_none_or(|tree| tree.term != leader_message.term) {
             if let Some(switch) = &mut self.switch {
                 switch.note_early_position(from, leader_message);
             }

@@ -141,7 +141,7 @@ impl ManagerArgs {
             ),
             metrics: non_empty_or(self.metrics, file.metrics),
             web: non_empty_or(self.web, file.web),
-            web_token_file: self.web_token_file.or(file.web_token_file),
+            web_token_file: non_empty_path_or(self.web_token_file, file.web_token_file),
             log: self.log.or(file.log),
             log_format: self.log_format.or(file.log_format),
             config: self.config,
@@ -151,7 +151,7 @@ impl ManagerArgs {
 
     /// Starts to serve the page, if it is wanted.
     fn serve_web(&self, manager: SocketAddr) -> Result<Option<Dashboard>> {
-        let token_file = self.web_token_file.as_deref().filter(|path| !path.as_os_str().is_empty());
+        let token_file = self.web_token_file.as_deref();
         let Some(web) = &self.web else {
             if token_file.is_some() {
                 bail!("--web-token-file has no effect without --web; add --web PORT");
@@ -188,6 +188,11 @@ impl ManagerArgs {
     }
 }
 
+/// As [`non_empty_or`]: an empty variable must not take away the token that the file configures.
+fn non_empty_path_or(value: Option<PathBuf>, file: Option<PathBuf>) -> Option<PathBuf> {
+    value.into_iter().chain(file).find(|path| !path.as_os_str().is_empty())
+}
+
 /// A port alone is one of 127.0.0.1.
 fn web_address(text: &str) -> Result<SocketAddr> {
     match text.parse::<u16>() {
@@ -221,8 +226,7 @@ pub(crate) fn run(arguments: ManagerArgs) -> Result<CommandOutcome> {
         info!(target: "pleach::manager", metrics = %address, "metrics at http://{address}/metrics");
     }
     if let Some(dashboard) = web {
-        let (address, token) =
-            (dashboard.address(), if arguments.web_token_file.is_some() { ", with a token" } else { "" });
+        let (address, token) = (dashboard.address(), if dashboard.has_token() { ", with a token" } else { "" });
         info!(target: "pleach::manager", web = %address, "web page at http://{address}/{token}");
         daemon.observe(Box::new(dashboard));
     }
@@ -235,7 +239,16 @@ pub(crate) fn run(arguments: ManagerArgs) -> Result<CommandOutcome> {
 
 #[cfg(test)]
 mod tests {
-    use super::web_address;
+    use super::{non_empty_path_or, web_address};
+    use std::path::PathBuf;
+
+    #[test]
+    fn an_empty_token_file_does_not_remove_the_configured_one() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(non_empty_path_or(path(""), path("token")), path("token"));
+        assert_eq!(non_empty_path_or(path("other"), path("token")), path("other"));
+        assert_eq!(non_empty_path_or(path(""), path("")), None);
+    }
 
     #[test]
     fn a_port_alone_means_loopback() {

@@ -27,7 +27,7 @@ pub trait DataPlane {
     fn operations(&self, group: GroupKey) -> u64;
 
     /// Current statistics.
-    fn report(&self) -> NodeReport;
+    fn report(&mut self) -> NodeReport;
 
     /// The next failed group; each is reported once.
     fn next_failure(&mut self) -> Option<SeatFailure> {

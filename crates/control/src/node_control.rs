@@ -256,7 +256,7 @@ impl NodeControl {
         info!(target: NODE_TARGET, manager = %self.manager, number = node.0, "registered with the manager at {}", self.manager);
     }
 
-    fn send_heartbeat(&mut self, seats: &impl DataPlane) {
+    fn send_heartbeat(&mut self, seats: &mut impl DataPlane) {
         let now = Instant::now();
         if self.link.session.is_none() || now < self.link.next_heartbeat_at {
             return;

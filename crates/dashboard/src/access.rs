@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 /// The shortest acceptable token.
 pub const MIN_TOKEN_CHARS: usize = 16;
 const MAX_TOKEN_FILE_BYTES: u64 = 4096;
-/// The name of the cookie.
-const COOKIE_NAME: &str = "pleach_view";
+/// The name of the cookie, before the port: browsers send cookies to all ports of a host, and each may have another manager's page.
+const COOKIE_PREFIX: &str = "pleach_view_";
 /// A browser keeps the cookie for a week.
 const COOKIE_SECONDS: u32 = 7 * 24 * 3600;
 
@@ -74,8 +74,10 @@ impl WebToken {
     }
 
     /// The header that makes a browser keep the cookie.
-    pub(super) fn set_cookie(&self) -> String {
-        format!("{COOKIE_NAME}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={COOKIE_SECONDS}", self.cookie)
+    ///
+    /// `Lax`, so that a link on another site leads to the page and not to a refusal. The page cannot change anything.
+    pub(super) fn set_cookie(&self, port: u16) -> String {
+        format!("{COOKIE_PREFIX}{port}={}; Path=/; HttpOnly; SameSite=Lax; Max-Age={COOKIE_SECONDS}", self.cookie)
     }
 }
 
@@ -101,32 +103,36 @@ pub(super) enum AccessDecision {
     WrongHost,
 }
 
-/// Decides about a request by its headers and query.
-pub(super) fn decide(token: Option<&WebToken>, headers: &HeaderMap, query: Option<&str>) -> AccessDecision {
+/// Decides about a request to this port by its headers and query.
+pub(super) fn decide(
+    token: Option<&WebToken>,
+    port: u16,
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> AccessDecision {
     let Some(token) = token else {
         let mut hosts = headers.get_all(HOST).iter();
         let is_local = hosts.next().is_some_and(|host| host.to_str().is_ok_and(is_address_or_localhost));
         let is_only = hosts.next().is_none();
         return if is_local && is_only { AccessDecision::Granted } else { AccessDecision::WrongHost };
     };
-    let bearer = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-    if let Some((scheme, given)) = bearer.and_then(|value| value.split_at_checked(7)) {
-        let is_bearer = scheme.eq_ignore_ascii_case(b"bearer ");
-        return if is_bearer && token.is_token(given.trim_ascii()) {
-            AccessDecision::Granted
-        } else {
-            AccessDecision::Denied
-        };
+    // Another scheme may be a proxy's, and says nothing about the token.
+    let authorization = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
+    if let Some((_, given)) = authorization.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer ")) {
+        let is_token = token.is_token(given.trim_ascii());
+        return if is_token { AccessDecision::Granted } else { AccessDecision::Denied };
+    }
+    // Before the cookie: otherwise the token would stay in the address, and in the browser's history.
+    let mut parameters = query.unwrap_or("").split('&').filter_map(|pair| pair.strip_prefix("token="));
+    if parameters.next().is_some_and(|given| token.is_token(&percent_decoded(given))) {
+        return AccessDecision::SetCookie;
     }
     let mut cookies = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
-    let prefix = format!("{COOKIE_NAME}=");
+    let prefix = format!("{COOKIE_PREFIX}{port}=");
     if cookies.any(|part| part.trim_ascii().strip_prefix(prefix.as_bytes()).is_some_and(|it| token.is_cookie(it))) {
-        return AccessDecision::Granted;
-    }
-    let mut parameters = query.unwrap_or("").split('&').filter_map(|pair| pair.strip_prefix("token="));
-    match parameters.next() {
-        Some(given) if token.is_token(&percent_decoded(given)) => AccessDecision::SetCookie,
-        _ => AccessDecision::Denied,
+        AccessDecision::Granted
+    } else {
+        AccessDecision::Denied
     }
 }
 
@@ -192,20 +198,20 @@ mod tests {
             ("[evil]:80", false),
             ("", false),
         ] {
-            let decision = decide(None, &headers(&[(HOST, host)]), None);
+            let decision = decide(None, 80, &headers(&[(HOST, host)]), None);
             assert_eq!(decision == AccessDecision::Granted, granted, "{host}");
         }
-        assert_eq!(decide(None, &HeaderMap::new(), None), AccessDecision::WrongHost);
+        assert_eq!(decide(None, 80, &HeaderMap::new(), None), AccessDecision::WrongHost);
         let mut two = headers(&[(HOST, "localhost")]);
         two.append(HOST, "evil.example".parse().expect("a value"));
-        assert_eq!(decide(None, &two, None), AccessDecision::WrongHost);
+        assert_eq!(decide(None, 80, &two, None), AccessDecision::WrongHost);
     }
 
     #[test]
     fn a_token_is_accepted_as_bearer_in_the_query_and_as_the_cookie_that_follows() {
         let token = WebToken::new(TOKEN).expect("long enough");
         let decide =
-            |pairs: &[(hyper::header::HeaderName, &str)], query| decide(Some(&token), &headers(pairs), query);
+            |pairs: &[(hyper::header::HeaderName, &str)], query| decide(Some(&token), 80, &headers(pairs), query);
         let bearer = format!("Bearer {TOKEN}");
         assert_eq!(decide(&[(AUTHORIZATION, &bearer)], None), AccessDecision::Granted);
         assert_eq!(decide(&[(AUTHORIZATION, &bearer.to_lowercase())], None), AccessDecision::Granted);
@@ -217,12 +223,22 @@ mod tests {
         assert_eq!(decide(&[], Some("token=")), AccessDecision::Denied);
         assert_eq!(decide(&[], Some("token=%")), AccessDecision::Denied);
         assert_eq!(decide(&[], None), AccessDecision::Denied);
-        let set = token.set_cookie();
+        let set = token.set_cookie(80);
         let cookie = set.split(';').next().expect("the value");
-        assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict") && !set.contains(TOKEN), "{set}");
+        assert!(set.contains("HttpOnly") && set.contains("SameSite=Lax") && !set.contains(TOKEN), "{set}");
         assert_eq!(decide(&[(COOKIE, &format!("other=1; {cookie}"))], None), AccessDecision::Granted);
+        assert_eq!(
+            decide(&[(COOKIE, cookie)], Some(&encoded)),
+            AccessDecision::SetCookie,
+            "the token leaves the address"
+        );
+        assert_eq!(decide(&[(COOKIE, cookie), (AUTHORIZATION, "Basic dXNlcjp4")], None), AccessDecision::Granted);
+        assert_eq!(decide(&[(COOKIE, cookie), (AUTHORIZATION, "Bearer wrong")], None), AccessDecision::Denied);
         assert_eq!(decide(&[(COOKIE, &format!("{cookie}0"))], None), AccessDecision::Denied);
-        assert_eq!(decide(&[(COOKIE, &format!("{COOKIE_NAME}={TOKEN}"))], None), AccessDecision::Denied);
+        assert_eq!(decide(&[(COOKIE, &format!("{COOKIE_PREFIX}80={TOKEN}"))], None), AccessDecision::Denied);
+        let of_other_port = token.set_cookie(81);
+        let of_other_port = of_other_port.split(';').next().expect("the value");
+        assert_eq!(decide(&[(COOKIE, of_other_port)], None), AccessDecision::Denied);
         let same = WebToken::new(&format!(" {TOKEN}\n")).expect("the same token");
         assert_eq!(same.cookie, token.cookie, "the cookie outlives the process");
     }

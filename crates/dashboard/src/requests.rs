@@ -1,5 +1,6 @@
 //! Answers the requests of browsers: the files of the page, its events, its state. Everything is read-only.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -31,7 +32,40 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// What all requests share.
 pub(super) struct RequestContext {
     pub(super) token: Option<WebToken>,
+    /// The port of the page.
+    pub(super) port: u16,
     pub(super) hub: Mutex<ViewerHub>,
+    /// Answers to `/state.json` that are being sent.
+    pub(super) states: Arc<AtomicUsize>,
+}
+
+/// Answers to `/state.json` at a time: each may keep megabytes, for as long as its reader takes.
+const MAX_STATES: usize = 8;
+
+/// The state while it is sent, which takes one of the places.
+struct StateInUse {
+    json: Bytes,
+    states: Arc<AtomicUsize>,
+}
+
+impl StateInUse {
+    fn new(json: Bytes, states: &Arc<AtomicUsize>) -> Option<Self> {
+        let has_room = |used: usize| (used < MAX_STATES).then_some(used + 1);
+        states.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).ok()?;
+        Some(Self { json, states: states.clone() })
+    }
+}
+
+impl AsRef<[u8]> for StateInUse {
+    fn as_ref(&self) -> &[u8] {
+        &self.json
+    }
+}
+
+impl Drop for StateInUse {
+    fn drop(&mut self) {
+        self.states.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Answers a request.
@@ -48,9 +82,9 @@ pub(super) fn answer(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
-    match access::decide(context.token.as_ref(), headers, uri.query()) {
+    match access::decide(context.token.as_ref(), context.port, headers, uri.query()) {
         AccessDecision::Granted => {}
-        AccessDecision::SetCookie => return with_cookie(context.token.as_ref(), uri.path()),
+        AccessDecision::SetCookie => return with_cookie(context.token.as_ref(), context.port),
         AccessDecision::Denied => {
             let what = "A token is needed: open http://THIS-HOST/?token=TOKEN, or send \"Authorization: Bearer TOKEN\".\n\
                         The token is in the file that the manager got by --web-token-file.\n";
@@ -82,17 +116,23 @@ pub(super) fn answer(
 /// places of viewers.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let host = headers.get(header::HOST).map_or(&b""[..], HeaderValue::as_bytes);
+    // Older browsers send only the origin. A proxy may have added TLS, so its scheme does not matter.
+    let is_other_origin = |origin: &HeaderValue| {
+        let schemes = [&b"http://"[..], b"https://"];
+        !schemes
+            .iter()
+            .any(|scheme| origin.as_bytes().strip_prefix(*scheme).is_some_and(|it| it.eq_ignore_ascii_case(host)))
+    };
     site.is_some_and(|site| !matches!(site, b"same-origin" | b"none"))
+        || headers.get_all(header::ORIGIN).iter().any(is_other_origin)
 }
 
-fn with_cookie(token: Option<&WebToken>, path: &str) -> Response<ResponseBody> {
+fn with_cookie(token: Option<&WebToken>, port: u16) -> Response<ResponseBody> {
     let mut response = text(StatusCode::SEE_OTHER, "");
-    // Without the token, so that it does not stay in the address.
-    let location = if path.starts_with("//") { "/" } else { path };
-    if let Ok(location) = HeaderValue::from_str(location) {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    if let Some(Ok(cookie)) = token.map(|token| HeaderValue::from_str(&token.set_cookie())) {
+    // Without the token, so that it does not stay in the address; and to nowhere but the page, whatever the path was.
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/"));
+    if let Some(Ok(cookie)) = token.map(|token| HeaderValue::from_str(&token.set_cookie(port))) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     response
@@ -104,18 +144,30 @@ fn events(context: &RequestContext, connection: &Arc<ConnectionHandle>) -> Respo
         Some(body) => response(StatusCode::OK, "text/event-stream", body),
         None => {
             let what = format!("{MAX_VIEWERS} pages are open already; close one, or try again later\n");
-            let mut response = text(StatusCode::SERVICE_UNAVAILABLE, what);
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("10"));
-            response
+            unavailable(what, HeaderValue::from_static("10"))
         }
     }
 }
 
+fn unavailable(what: impl Into<Bytes>, retry_after: HeaderValue) -> Response<ResponseBody> {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, what);
+    response.headers_mut().insert(header::RETRY_AFTER, retry_after);
+    response
+}
+
 fn state(context: &RequestContext) -> Response<ResponseBody> {
     let state = context.hub.lock().unwrap_or_else(PoisonError::into_inner).state_json();
-    match state {
-        Some(json) => response(StatusCode::OK, "application/json", ResponseBody::Whole(Some(json))),
-        None => text(StatusCode::SERVICE_UNAVAILABLE, "the manager has just started; try again in a second\n"),
+    let Some(json) = state else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the manager has just started; try again in a second\n");
+    };
+    match StateInUse::new(json, &context.states) {
+        Some(state) => {
+            response(StatusCode::OK, "application/json", ResponseBody::Whole(Some(Bytes::from_owner(state))))
+        }
+        None => {
+            let what = format!("{MAX_STATES} answers are being sent already; read them faster, or try again later\n");
+            unavailable(what, HeaderValue::from_static("1"))
+        }
     }
 }
 
@@ -136,4 +188,21 @@ fn response(status: StatusCode, kind: &'static str, body: ResponseBody) -> Respo
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_are_not_read_do_not_multiply() {
+        let states = Arc::new(AtomicUsize::new(0));
+        let take = || StateInUse::new(Bytes::from_static(b"{}"), &states).map(Bytes::from_owner);
+        let mut kept: Vec<Bytes> = (0..MAX_STATES).map(|_| take().expect("a place")).collect();
+        assert!(take().is_none());
+        let part = kept.pop().map(|bytes| bytes.slice(1..));
+        assert!(take().is_none(), "a part of it is still to be sent");
+        drop(part);
+        assert_eq!(take().as_deref(), Some(&b"{}"[..]));
+    }
 }

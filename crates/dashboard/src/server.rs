@@ -1,13 +1,14 @@
 //! The HTTP server of the page, in a thread of its own.
 //!
 //! In: connections of browsers, and what the manager's thread observes. Out: pages and events. The manager's thread only puts
-//! events and a snapshot into a bounded queue. Connections are limited in number, in the size of a request and in time, so browsers
+//! events into a bounded queue, and the newest snapshot into a cell that replaces the one before. Connections are limited in number, in the size of a request and in time, so browsers
 //! cannot use up memory or descriptors.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use manager::ManagerEvent;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::access::WebToken;
 use super::connections::ConnectionTable;
@@ -26,7 +27,7 @@ use super::viewers::ViewerHub;
 
 /// Interval between two snapshots.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
-/// Observations that wait for the page's thread.
+/// Events that wait for the page's thread.
 const QUEUE_LENGTH: usize = 1024;
 /// Time for the header of a request, and for the next request on an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -76,7 +77,9 @@ impl std::error::Error for DashboardError {}
 /// A page that is served until the process ends. The manager's daemon passes it what happens.
 pub struct Dashboard {
     address: SocketAddr,
+    has_token: bool,
     queue: mpsc::Sender<Observation>,
+    newest: Arc<SnapshotCell>,
     next_snapshot: Instant,
     missed_events: u64,
 }
@@ -84,7 +87,30 @@ pub struct Dashboard {
 enum Observation {
     Event(u64, ManagerEvent),
     Missing(u64, u64),
-    Snapshot(u64, Box<ManagerSnapshot>),
+}
+
+/// The newest snapshot that the page's thread has not taken: a thread that is behind needs no older ones.
+#[derive(Default)]
+struct SnapshotCell {
+    snapshot: Mutex<Option<(u64, ManagerSnapshot)>>,
+    is_there: Notify,
+}
+
+impl SnapshotCell {
+    fn put(&self, at_ms: u64, snapshot: ManagerSnapshot) {
+        let before = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).replace((at_ms, snapshot));
+        self.is_there.notify_one();
+        drop(before); // Not under the lock.
+    }
+
+    async fn take(&self) -> (u64, ManagerSnapshot) {
+        loop {
+            self.is_there.notified().await;
+            if let Some(taken) = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return taken;
+            }
+        }
+    }
 }
 
 impl Dashboard {
@@ -102,16 +128,25 @@ impl Dashboard {
         let address = listener.local_addr().map_err(unusable)?;
         let (queue, observations) = mpsc::channel(QUEUE_LENGTH);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unusable)?;
+        let has_token = token.is_some();
         let hub = Mutex::new(ViewerHub::new(PageState::new(manager)));
-        let context = Arc::new(RequestContext { token, hub });
-        let run = move || runtime.block_on(run(listener, observations, context));
+        let context =
+            Arc::new(RequestContext { token, port: address.port(), hub, states: Arc::new(AtomicUsize::new(0)) });
+        let newest = Arc::new(SnapshotCell::default());
+        let cell = newest.clone();
+        let run = move || runtime.block_on(run(listener, observations, cell, context));
         std::thread::Builder::new().name("pleach-web".to_owned()).spawn(run).map_err(unusable)?;
-        Ok(Self { address, queue, next_snapshot: Instant::now(), missed_events: 0 })
+        Ok(Self { address, has_token, queue, newest, next_snapshot: Instant::now(), missed_events: 0 })
     }
 
     /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// True if viewers need a token.
+    pub fn has_token(&self) -> bool {
+        self.has_token
     }
 }
 
@@ -125,8 +160,7 @@ impl ManagerObserver for Dashboard {
         if self.missed_events > 0 && self.queue.try_send(Observation::Missing(now_ms(), self.missed_events)).is_ok() {
             self.missed_events = 0;
         }
-        // If the page's thread is behind, it gets the next one.
-        let _ = self.queue.try_send(Observation::Snapshot(now_ms(), Box::new(snapshot)));
+        self.newest.put(now_ms(), snapshot);
     }
 
     fn observe_event(&mut self, event: &ManagerEvent) {
@@ -140,33 +174,36 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-async fn run(listener: TcpListener, observations: mpsc::Receiver<Observation>, context: Arc<RequestContext>) {
+async fn run(
+    listener: TcpListener,
+    observations: mpsc::Receiver<Observation>,
+    newest: Arc<SnapshotCell>,
+    context: Arc<RequestContext>,
+) {
     match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => {
             tokio::spawn(accept(listener, context.clone()));
         }
         Err(error) => tracing::error!(target: "pleach::web", "the web page is not served: {error}"),
     }
-    observe(observations, context).await;
+    observe(observations, &newest, context).await;
 }
 
 /// Passes observations to the viewers until the manager ends.
-async fn observe(mut observations: mpsc::Receiver<Observation>, context: Arc<RequestContext>) {
+async fn observe(mut observations: mpsc::Receiver<Observation>, newest: &SnapshotCell, context: Arc<RequestContext>) {
     let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
     loop {
-        let observation = tokio::select! {
+        let hub = || context.hub.lock().unwrap_or_else(PoisonError::into_inner);
+        // Events first, so that a snapshot shows all that happened before it.
+        tokio::select! {
+            biased;
             observation = observations.recv() => match observation {
-                Some(observation) => Some(observation),
+                Some(Observation::Event(at_ms, event)) => hub().handle_event(at_ms, &event),
+                Some(Observation::Missing(at_ms, events)) => hub().handle_missing_events(at_ms, events),
                 None => return,
             },
-            _ = heartbeat.tick() => None,
-        };
-        let mut hub = context.hub.lock().unwrap_or_else(PoisonError::into_inner);
-        match observation {
-            Some(Observation::Event(at_ms, event)) => hub.handle_event(at_ms, &event),
-            Some(Observation::Missing(at_ms, events)) => hub.handle_missing_events(at_ms, events),
-            Some(Observation::Snapshot(at_ms, snapshot)) => hub.handle_snapshot(at_ms, *snapshot),
-            None => hub.heartbeat(),
+            _ = heartbeat.tick() => hub().heartbeat(),
+            (at_ms, snapshot) = newest.take() => hub().handle_snapshot(at_ms, snapshot),
         }
     }
 }
@@ -213,4 +250,25 @@ async fn serve_connection(
         () = expired => {}
     }
     connections.remove(&handle);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manager::status::ManagerStatus;
+
+    #[test]
+    fn a_thread_that_is_behind_gets_only_the_newest_snapshot() {
+        let cell = SnapshotCell::default();
+        let snapshot =
+            || ManagerSnapshot { status: ManagerStatus::default(), uptime: Duration::ZERO, connections: 0 };
+        (1..=2_000).for_each(|at_ms| cell.put(at_ms, snapshot()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("resources");
+        runtime.block_on(async {
+            assert_eq!(cell.take().await.0, 2_000);
+            assert!(tokio::time::timeout(Duration::from_millis(20), cell.take()).await.is_err(), "there is no other");
+            cell.put(7, snapshot());
+            assert_eq!(cell.take().await.0, 7);
+        });
+    }
 }

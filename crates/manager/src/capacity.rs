@@ -50,7 +50,7 @@ pub struct NodeReport {
     /// Packets dropped, by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Operations by the time from the first contribution to the result: entry `n` counts those below 2^n microseconds that no earlier
-    /// entry has. Without zeros at the end. Nodes before 0.3 report none.
+    /// entry has. Without zeros at the end. Nodes of version 0.2.0 and before report none.
     #[serde(default)]
     pub times: Vec<u64>,
     /// The children that kept operations waiting longest, the worst first.

@@ -4,11 +4,11 @@
 //! terminal: for signals, a thread waits for them, and takes the screen's lock so that nothing is drawn after it.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use control::ManagerClient;
 use dashboard::{ClusterView, ViewMeter};
 use nix::sys::signal::{SigSet, Signal, raise};
@@ -16,12 +16,15 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::disable_raw_mode;
 
 use super::model::{InputMode, TopModel};
 use super::screen::{self, Palette};
 
 /// Longest wait for a key before the view is drawn again.
 const KEY_WAIT: Duration = Duration::from_millis(100);
+/// How long a signal waits for the terminal, which may have stopped reading.
+const TERMINAL_PATIENCE: Duration = Duration::from_secs(1);
 /// Lines that PgUp and PgDn move.
 const PAGE: isize = 10;
 
@@ -35,7 +38,11 @@ pub(super) fn run(client: ManagerClient, address: SocketAddr, interval: Duration
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT].into_iter().collect();
     signals.thread_block().context("cannot block signals")?;
     let screen_lock = Arc::new(Mutex::new(()));
-    let terminal = ratatui::try_init().context("cannot use the terminal; pleach top --once prints one view")?;
+    let terminal = ratatui::try_init()
+        .inspect_err(|_| {
+            let _ = ratatui::try_restore(); // It may have failed half way.
+        })
+        .context("cannot use the terminal; pleach top --once prints one view")?;
     let lock = screen_lock.clone();
     std::thread::spawn(move || end_by_signal(&signals, &lock));
     let (sender, views) = sync_channel(1);
@@ -49,14 +56,35 @@ pub(super) fn run(client: ManagerClient, address: SocketAddr, interval: Duration
 /// Restores the terminal and ends the process as the signal would have.
 fn end_by_signal(signals: &SigSet, screen_lock: &Mutex<()>) {
     let Ok(signal) = signals.wait() else { return };
-    let _drawing = screen_lock.lock().unwrap_or_else(PoisonError::into_inner);
-    ratatui::restore();
-    // The terminal's owner would do it when it is dropped, but that does not happen now.
-    let _ = execute!(std::io::stdout(), Show);
+    let drawing = lock_within(screen_lock, TERMINAL_PATIENCE);
+    let _ = disable_raw_mode(); // It writes nothing, so a terminal that does not read cannot block it.
+    if drawing.is_some() {
+        let (done, is_done) = sync_channel(1);
+        std::thread::spawn(move || {
+            ratatui::restore();
+            // The terminal's owner would do it when it is dropped, but that does not happen now.
+            let _ = execute!(std::io::stdout(), Show);
+            let _ = done.send(());
+        });
+        let _ = is_done.recv_timeout(TERMINAL_PATIENCE);
+    }
     if signals.thread_unblock().is_ok() {
         let _ = raise(signal);
     }
     std::process::exit(128 + signal as i32);
+}
+
+/// The lock, unless its owner keeps it for longer than this: then it hangs in a write to the terminal.
+fn lock_within(lock: &Mutex<()>, patience: Duration) -> Option<MutexGuard<'_, ()>> {
+    let began = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if began.elapsed() >= patience => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
 }
 
 /// Asks the manager again and again.
@@ -87,10 +115,7 @@ fn show(
     let mut model = TopModel::new();
     let mut is_changed = true;
     loop {
-        while let Ok(view) = views.try_recv() {
-            model.update(view);
-            is_changed = true;
-        }
+        is_changed |= take_views(&mut model, views)?;
         if std::mem::take(&mut is_changed) {
             let _drawing = screen_lock.lock().unwrap_or_else(PoisonError::into_inner);
             terminal.draw(|frame| screen::draw(frame, &model, palette)).context("cannot draw")?;
@@ -106,6 +131,21 @@ fn show(
         {
             return Ok(());
         }
+    }
+}
+
+/// Shows the newest answer of the manager; true if there is one.
+fn take_views(model: &mut TopModel, views: &Receiver<Result<ClusterView, String>>) -> Result<bool> {
+    let mut is_changed = false;
+    loop {
+        match views.try_recv() {
+            Ok(view) => model.update(view),
+            Err(TryRecvError::Empty) => return Ok(is_changed),
+            Err(TryRecvError::Disconnected) => {
+                bail!("pleach top no longer asks the manager, because of an error in itself; start it again")
+            }
+        }
+        is_changed = true;
     }
 }
 

@@ -41,7 +41,7 @@ impl DataPlane for Empty {
         0
     }
 
-    fn report(&self) -> NodeReport {
+    fn report(&mut self) -> NodeReport {
         NodeReport::default()
     }
 }

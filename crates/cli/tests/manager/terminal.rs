@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{FlowArg, tcflow};
 use nix::unistd::{Pid, ttyname};
 
 use super::process::*;
@@ -21,7 +22,7 @@ struct Terminal {
     /// Its settings before the program started.
     initial: String,
     /// Keeps the terminal's settings after the program has ended.
-    _slave: File,
+    slave: File,
 }
 
 impl Terminal {
@@ -48,7 +49,7 @@ impl Terminal {
                 written.lock().expect("not poisoned").extend_from_slice(&buffer[..count]);
             }
         });
-        Self { child, keyboard, screen, device, initial, _slave: slave }
+        Self { child, keyboard, screen, device, initial, slave }
     }
 
     fn text(&self) -> String {
@@ -163,7 +164,10 @@ fn top_reacts_to_keys_and_sizes_and_restores_the_terminal() {
     let before = terminal.initial.clone();
     until("nodes are drawn", || terminal.text().contains("beta"));
     assert_ne!(settings(&terminal.device), before, "the terminal is raw");
-    assert!(terminal.text().contains("\x1b[3") || terminal.text().contains("\x1b[38;5;"), "in colour");
+    let text = terminal.text();
+    // Not "\x1b[3" alone: that also begins a move of the cursor to line 3.
+    let is_coloured = (0..8).any(|colour| text.contains(&format!("\x1b[3{colour}m"))) || text.contains("38;5;");
+    assert!(is_coloured, "in colour: {text:?}");
     terminal.press("?", "choose a list", "");
     terminal.press("\x1b", "beta", "choose a list");
     terminal.press("/alph\r", "filter \"alph\"", "beta");
@@ -193,6 +197,27 @@ fn top_restores_the_terminal_when_it_is_terminated() {
         terminal.assert_restored(&before);
         assert!(!terminal.child.wait().expect("ended").success(), "the signal is not hidden");
     }
+}
+
+#[test]
+fn top_ends_by_a_signal_although_the_terminal_takes_no_output() {
+    let (manager, _nodes) = cluster();
+    let mut terminal = Terminal::start(&manager, &[]);
+    let before = terminal.initial.clone();
+    until("nodes are drawn", || terminal.text().contains("beta"));
+    tcflow(&terminal.slave, FlowArg::TCOOFF).expect("a terminal");
+    // Drawing blocks now.
+    terminal.keyboard.write_all(b"?").expect("it reads");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    kill(Pid::from_raw(terminal.top_id()), Signal::SIGTERM).expect("it runs");
+    let began = Instant::now();
+    while matches!(terminal.child.try_wait(), Ok(None)) {
+        assert!(began.elapsed() < PATIENCE, "it has not ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(!terminal.child.wait().expect("ended").success());
+    tcflow(&terminal.slave, FlowArg::TCOON).expect("a terminal");
+    assert_eq!(settings(&terminal.device), before);
 }
 
 #[test]

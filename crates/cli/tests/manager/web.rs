@@ -97,6 +97,15 @@ fn the_page_is_read_only_and_answers_no_other_site() {
         let text = get(port, "/app.js", &format!("Sec-Fetch-Site: {site}\r\n"));
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{site}: {text}");
     }
+    for (origin, status) in [
+        ("http://evil.example".to_owned(), "403"),
+        ("null".to_owned(), "403"),
+        ("http://127.0.0.1:1".to_owned(), "403"),
+        (format!("http://127.0.0.1:{port}"), "200"),
+    ] {
+        let text = get(port, "/app.js", &format!("Origin: {origin}\r\n"));
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{origin}: {text}");
+    }
     assert!(get(port, "/", "Sec-Fetch-Site: cross-site\r\n").starts_with("HTTP/1.1 200"), "a link may lead here");
     client(&manager).status().expect("the manager works");
 }
@@ -132,7 +141,7 @@ fn a_token_lets_viewers_in_once_by_address_then_by_cookie() {
         ("/state.json", "Authorization: Bearer wrong-wrong-wrong-wrong\r\n".to_owned()),
         ("/?token=", String::new()),
         ("/?token=wrong-wrong-wrong-wrong", String::new()),
-        ("/", format!("Cookie: pleach_view={TOKEN}\r\n")),
+        ("/", format!("Cookie: pleach_view_{port}={TOKEN}\r\n")),
     ] {
         let text = get(port, path, &headers);
         assert!(text.starts_with("HTTP/1.1 401") && text.contains("?token="), "{path}: {text}");
@@ -142,8 +151,10 @@ fn a_token_lets_viewers_in_once_by_address_then_by_cookie() {
     let text = get(port, &format!("/?token={TOKEN}"), "");
     assert!(text.starts_with("HTTP/1.1 303") && text.contains("location: /\r\n"), "{text}");
     let cookie = text.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !text.contains(TOKEN), "{text}");
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax") && !text.contains(TOKEN), "{text}");
     let value = cookie.split(';').next().expect("a value");
+    let again = get(port, &format!("//evil.example/?token={TOKEN}"), &format!("Cookie: {value}\r\n"));
+    assert!(again.starts_with("HTTP/1.1 303") && again.contains("location: /\r\n"), "{again}");
     // With a token, any name may lead here: only a browser that was let in has the cookie.
     let request =
         format!("GET /app.js HTTP/1.1\r\nHost: pleach.example\r\nConnection: close\r\nCookie: {value}\r\n\r\n");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use manager::limits::MAX_TIME_CLASSES;
 use serde::Serialize;
 
 /// The times below which half of all operations, 99 of 100, and all stayed, in microseconds.
@@ -72,7 +73,8 @@ fn of_classes(counts: &[u64]) -> Option<LatencyQuantiles> {
     })
 }
 
-/// Class `n` has the times from 2^(n-1) to 2^n microseconds; within a class they are taken as evenly spread.
+/// Class `n` has the times from 2^(n-1) to 2^n microseconds; within a class they are taken as evenly spread. The last class that a
+/// node may have is open above, so of it only the lower end is known.
 fn quantile(counts: &[u64], operations: u64, part: f64) -> f64 {
     let rank = operations as f64 * part;
     let mut below = 0.0;
@@ -81,6 +83,9 @@ fn quantile(counts: &[u64], operations: u64, part: f64) -> f64 {
         if below + count >= rank && count > 0.0 {
             let upper = 2f64.powi(class as i32);
             let lower = if class == 0 { 0.0 } else { upper / 2.0 };
+            if class + 1 >= MAX_TIME_CLASSES {
+                return lower;
+            }
             let micros = lower + (upper - lower) * (rank - below) / count;
             return (micros * 10.0).round() / 10.0;
         }

@@ -110,7 +110,7 @@ pub struct LateRow {
     pub at: String,
     /// Operations in which it was the last.
     pub times_last: u64,
-    /// Their share of all operations to which it contributed, from 0 to 1.
+    /// Their share of all operations in which it takes part, from 0 to 1: of late if there were any, else in all.
     pub share: f64,
     /// The mean time from the first contribution to its own when it is the last: of late if it was, else in all.
     pub mean_us: f64,
@@ -250,16 +250,21 @@ fn late_row(node: &NodeStatus, late: &LateChild, meter: &mut RateMeter) -> LateR
         meter.rate(name, node.report.uptime_ms, count)
     };
     let (last, waited) = (rate("last", late.times_last), rate("waited", late.waited_us));
+    let operations = rate("operations", late.operations);
     let mean = |waited: f64, times: f64| (waited * 10.0 / times).round() / 10.0;
     let mean_us = match (last, waited) {
         (Some(last), Some(waited)) if last > 0.0 => mean(waited, last),
         _ => mean(late.waited_us as f64, late.times_last.max(1) as f64),
     };
+    let share = match (last, operations) {
+        (Some(last), Some(operations)) if operations > 0.0 => last / operations,
+        _ => late.times_last as f64 / late.operations.max(1) as f64,
+    };
     LateRow {
         name: late.name.clone(),
         at: node.name.clone(),
         times_last: late.times_last,
-        share: (late.times_last as f64 * 1e3 / late.operations.max(1) as f64).round() / 1e3,
+        share: ((share * 1e3).round() / 1e3).min(1.0),
         mean_us,
         longest_us: late.longest_us,
         waiting: waited.map(|micros| (micros / 1e3).round() / 1e3),
@@ -268,7 +273,9 @@ fn late_row(node: &NodeStatus, late: &LateChild, meter: &mut RateMeter) -> LateR
 
 fn node_row(node: &NodeStatus, meter: &mut ViewMeter) -> NodeRow {
     let report = &node.report;
-    let latency = meter.latencies.quantiles(&node.name, report.uptime_ms, &report.times).filter(|_| node.alive);
+    // What a lost node measured last is no news; when it is back, its next report is compared with the one after.
+    let latency =
+        node.alive.then(|| meter.latencies.quantiles(&node.name, report.uptime_ms, &report.times)).flatten();
     let mut rate = |what: &str, count| {
         let rate = meter.rates.rate(format!("{what} of {}", node.name), report.uptime_ms, count);
         if node.alive { rate } else { None }
@@ -311,4 +318,58 @@ fn errors(status: &ManagerStatus) -> BTreeMap<String, u64> {
     let errors_of_manager = status.counters.iter().filter(|(name, _)| !NOT_ERRORS.contains(&name.as_str()));
     errors_of_manager.for_each(|(name, count)| add(name.clone(), *count));
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manager::AggregationNodeId;
+    use manager::message::{Capacity, NodeReport};
+
+    fn view(meter: &mut ViewMeter, alive: bool, uptime_ms: u64, times: u64, late: LateChild) -> ClusterView {
+        let none = Capacity { seats: 0, operations: 0, bytes: 0 };
+        let node = NodeStatus {
+            name: "rack".to_owned(),
+            node: AggregationNodeId(1),
+            version: String::new(),
+            alive,
+            capacity: none,
+            reserved: none,
+            report: NodeReport { uptime_ms, times: vec![times], late: vec![late], ..NodeReport::default() },
+            parents: Vec::new(),
+        };
+        let status = ManagerStatus { nodes: vec![node], ..ManagerStatus::default() };
+        ClusterView::new(SocketAddr::from(([127, 0, 0, 1], 4797)), status, meter)
+    }
+
+    #[test]
+    fn shares_and_means_are_of_late() {
+        let mut meter = ViewMeter::default();
+        let late = |times_last, operations, waited_us| LateChild {
+            name: "host".to_owned(),
+            times_last,
+            operations,
+            waited_us,
+            longest_us: 9,
+        };
+        let first = view(&mut meter, true, 1_000, 0, late(0, 1_000_000, 0));
+        assert_eq!((first.late[0].share, first.late[0].waiting), (0.0, None));
+        let second = view(&mut meter, true, 2_000, 0, late(90, 1_000_100, 900_000));
+        let row = &second.late[0];
+        assert_eq!((row.share, row.mean_us, row.waiting), (0.9, 10_000.0, Some(0.9)));
+        let hung = view(&mut meter, true, 3_000, 0, late(90, 1_000_100, 1_900_000));
+        assert_eq!((hung.late[0].share, hung.late[0].waiting), (0.0, Some(1.0)), "no operation has ended");
+    }
+
+    #[test]
+    fn the_latency_has_no_part_from_lost_nodes() {
+        let mut meter = ViewMeter::default();
+        view(&mut meter, true, 1_000, 5, LateChild::default());
+        assert!(view(&mut meter, true, 2_000, 9, LateChild::default()).latency.is_some());
+        for _ in 0..2 {
+            assert_eq!(view(&mut meter, false, 2_000, 9, LateChild::default()).latency, None);
+        }
+        assert_eq!(view(&mut meter, true, 3_000, 12, LateChild::default()).latency, None, "nothing to compare with");
+        assert!(view(&mut meter, true, 4_000, 14, LateChild::default()).latency.is_some());
+    }
 }

@@ -292,7 +292,8 @@ impl DataPlane for NodeDataPlane {
         if self.seats.get(&group.group).is_none_or(|seat| seat.epoch != group.epoch) {
             return;
         }
-        let Some(seat) = self.seats.remove(&group.group) else { return };
+        let Some(mut seat) = self.seats.remove(&group.group) else { return };
+        seat.node.count_waiting(self.tree_edges.clock().now());
         let with = self.past.plus(&seat);
         self.pace.keep(&seat.node, &seat.names);
         // Its memory is free.
@@ -315,7 +316,9 @@ impl DataPlane for NodeDataPlane {
         self.troubles.pop()
     }
 
-    fn report(&self) -> NodeReport {
+    fn report(&mut self) -> NodeReport {
+        let now = self.tree_edges.clock().now();
+        self.seats.values_mut().for_each(|seat| seat.node.count_waiting(now));
         let totals = self.totals();
         let (tree_edges, dropped) = (self.tree_edges.counters(), totals.dropped);
         let dropped = [
@@ -331,7 +334,7 @@ impl DataPlane for NodeDataPlane {
             ("not sent", tree_edges.unsent),
         ];
         NodeReport {
-            uptime_ms: self.tree_edges.clock().now().as_nanos() / 1_000_000,
+            uptime_ms: now.as_nanos() / 1_000_000,
             operations: totals.load.folded,
             in_flight: totals.load.in_flight,
             bytes: totals.load.bytes,
@@ -341,7 +344,7 @@ impl DataPlane for NodeDataPlane {
             migrations: totals.load.migrations,
             dropped: dropped.into_iter().map(|(cause, count)| (cause.to_owned(), count)).collect(),
             times: self.pace.times(self.seats.values().map(|seat| &seat.node)),
-            late: self.pace.late(self.seats.values().map(|seat| (&seat.node, &seat.names))),
+            late: self.pace.late(now, self.seats.values().map(|seat| (&seat.node, &seat.names))),
         }
     }
 }

@@ -266,7 +266,7 @@ fn results_may_arrive_by_multicast() {
     }
     // Without the multicasts, every result would be requested, after 50 ms each.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    let sent: u64 = tree.nodes.iter().map(|node| node.report().sent).sum();
+    let sent: u64 = tree.nodes.iter_mut().map(|node| node.report().sent).sum();
     // 100 multicast results, 200 folds of the leaves, and some acknowledgements; edge by edge it would be 800.
     assert!(sent < 600, "{sent} packets");
 }
@@ -358,7 +358,7 @@ fn survive_a_bad_network(distribution: DistributionSpec) {
             assert_eq!(found, [0, 1, 2, 3].map(|op| (round * 100 + op * 10) * 4 + 6), "round {round}");
         }
     }
-    let damaged: u64 = tree.nodes.iter().map(|node| node.report().dropped["damaged"]).sum();
+    let damaged: u64 = tree.nodes.iter_mut().map(|node| node.report().dropped["damaged"]).sum();
     assert!(damaged > 0, "the fault plan took effect");
 }
 

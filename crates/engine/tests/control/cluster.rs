@@ -109,7 +109,7 @@ impl DataPlane for RecordingDataPlane {
         42
     }
 
-    fn report(&self) -> NodeReport {
+    fn report(&mut self) -> NodeReport {
         let dropped = [("corrupt", 3), ("forged", 4)].map(|(cause, count)| (cause.to_owned(), count)).into();
         NodeReport { uptime_ms: 1_500, operations: 42, in_flight: 2, bytes: 128, dropped, ..NodeReport::default() }
     }

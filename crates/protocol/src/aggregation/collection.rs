@@ -102,6 +102,12 @@ impl Collection {
         self.operands[position].is_none()
     }
 
+    /// The children that have not contributed.
+    pub(super) fn missing_children(&self) -> impl Iterator<Item = ChildIndex> + '_ {
+        let missing = self.operands.iter().enumerate().filter(|(_, operand)| operand.is_none());
+        missing.map(|(position, _)| ChildIndex::from_position(position))
+    }
+
     /// Folds all operands in child order (P-35). Returns the fold, which wants the result if any child does, and the
     /// children that need only the completion.
     pub(super) fn fold(self) -> (AggregationMessage, Vec<ChildIndex>) {

@@ -115,14 +115,24 @@ impl AggregationNode {
         })
     }
 
-    /// The neighbours that were the last child of an operation, by their node numbers, with how late they were.
-    pub fn late_children(&self) -> impl Iterator<Item = (u32, ChildLateness)> + '_ {
+    /// Counts how long operations have waited for children that are still missing. Visits every slot.
+    pub fn count_waiting(&mut self, now: Time) {
+        self.seats.iter_mut().for_each(|seat| seat.count_waiting(now));
+    }
+
+    /// All children, by their node numbers, with how late they were up to the last [`Self::count_waiting`].
+    pub fn children(&self) -> impl Iterator<Item = (u32, ChildLateness)> + '_ {
         self.seats.iter().flat_map(|seat| {
-            seat.pace.late().filter_map(|(child, late)| {
-                let edge = seat.config.children.get(child.index())?.first()?;
-                Some((self.edges[edge.index()].peer, late))
+            seat.config.children.iter().enumerate().filter_map(|(position, edges)| {
+                let edge = edges.first()?;
+                Some((self.edges[edge.index()].peer, seat.pace.of_child(position)))
             })
         })
+    }
+
+    /// Operations that were folded, or aborted because a child was lost.
+    pub fn collected(&self) -> u64 {
+        self.folded + self.seats.iter().map(|seat| seat.pace.abandoned).sum::<u64>()
     }
 
     /// How long operations took.
@@ -318,10 +328,13 @@ impl AggregationNode {
         let slot = state.slot(op);
         match slot.contribute(message, child, children, window) {
             ContributionOutcome::Keep => {
-                slot.since_first(now);
+                slot.note_contribution(now);
                 // P-45: with a lost child, waiting for the others is useless.
-                if let Some(abort) = lost_child.and_then(|cause| slot.abort(cause, None)) {
-                    return self.forward(now, seat, abort, out);
+                if let Some(cause) = lost_child {
+                    self.count_abandoned(now, seat);
+                    if let Some(abort) = self.seats[seat].slot(op).abort(cause, None) {
+                        return self.forward(now, seat, abort, out);
+                    }
                 }
                 self.report_missing(now, seat, message, out);
             }
@@ -330,9 +343,9 @@ impl AggregationNode {
                 if let Some(MachineSabotage::Fold(sabotage)) = self.policy.sabotage {
                     slot.sabotage(sabotage);
                 }
-                let waited = slot.since_first(now);
+                let first_at = slot.note_contribution(now);
                 let folded = slot.fold();
-                state.pace.note_last(child, children, waited);
+                state.pace.note_last(child, children, first_at, now);
                 self.folded += 1;
                 self.forward(now, seat, folded, out);
             }
@@ -419,7 +432,13 @@ impl AggregationNode {
         }
     }
 
+    fn count_abandoned(&mut self, now: Time, seat: usize) {
+        let edges = &self.edges;
+        self.seats[seat].count_abandoned(now, |of_child| of_child.iter().all(|edge| edges[edge.index()].lost));
+    }
+
     fn abort_all(&mut self, now: Time, seat: usize, cause: AbortCause, out: &mut Outbox) {
+        self.count_abandoned(now, seat);
         let lost_parents = self.seats[seat].lost_parents.is_some();
         // While a parent is left, a fold that was sent can still get its result; only collections cannot complete.
         let slots = self.seats[seat].slots().filter(|slot| lost_parents || slot.awaiting().is_none());

@@ -1,25 +1,27 @@
 //! How fast the operations of a seat proceed, and which child they wait for. For operators (P-108).
 //!
 //! In: the times of the first and the last contribution of an operation, and of its result. Out: sums per child, and a
-//! histogram. A few additions per operation, and memory for each child of the seat.
+//! histogram. A few additions per operation, and memory for each child of the seat. What operations have waited so far
+//! for children that are still missing is counted when a report asks for it, so a child that never comes is late too.
 
-use units::{ChildIndex, Span};
+use units::{ChildIndex, Span, Time};
 
 /// Classes of [`OperationTimes`].
-pub const OPERATION_TIME_CLASSES: usize = 24;
+pub const OPERATION_TIME_CLASSES: usize = 32;
 
-/// How often a child contributed last, and how long the node had waited since the first contribution.
+/// How often a child contributed last, and how long operations waited for it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ChildLateness {
-    /// Operations in which it was the last.
+    /// Operations in which it was the last, or that were aborted because it was lost.
     pub times_last: u64,
-    /// The time from the first contribution to its own, over these operations.
+    /// The time from the first contribution to its own, over these operations, and to the last report in operations
+    /// to which it had not contributed then.
     pub waited: Span,
-    /// The longest of these times.
+    /// The longest time of one operation.
     pub longest: Span,
 }
 
-/// Operations by the time from the first contribution to the result: class `n` has those that took less than 2^n
+/// Completed operations by the time from the first contribution to the result: class `n` has those that took less than 2^n
 /// microseconds, and as long as no lower class allows. The last class has all that took longer.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct OperationTimes([u64; OPERATION_TIME_CLASSES]);
@@ -45,21 +47,43 @@ impl OperationTimes {
 /// The measurements of one seat.
 #[derive(Debug, Default)]
 pub(super) struct SeatPace {
-    /// By child; empty until the first operation is folded.
+    /// By child; empty until an operation has waited for one.
     late: Vec<ChildLateness>,
+    /// The waiting up to this time is counted.
+    counted_until: Time,
+    /// Operations aborted because a child was lost.
+    pub(super) abandoned: u64,
     pub(super) times: OperationTimes,
 }
 
 impl SeatPace {
     /// Records who completed an operation.
-    pub(super) fn note_last(&mut self, child: ChildIndex, children: usize, waited: Span) {
+    pub(super) fn note_last(&mut self, child: ChildIndex, children: usize, first_at: Time, now: Time) {
+        if let Some(late) = self.note_waiting(child, children, first_at, now) {
+            late.times_last += 1;
+        }
+    }
+
+    /// Adds the waiting of an operation for a child that no report has counted.
+    pub(super) fn note_waiting(
+        &mut self,
+        child: ChildIndex,
+        children: usize,
+        first_at: Time,
+        now: Time,
+    ) -> Option<&mut ChildLateness> {
         if self.late.is_empty() {
             self.late = vec![ChildLateness::default(); children];
         }
-        let Some(late) = self.late.get_mut(child.index()) else { return };
-        late.times_last += 1;
-        late.waited = late.waited + waited;
-        late.longest = late.longest.max(waited);
+        let late = self.late.get_mut(child.index())?;
+        late.waited = late.waited + now.since(first_at.max(self.counted_until));
+        late.longest = late.longest.max(now.since(first_at));
+        Some(late)
+    }
+
+    /// Records that the waiting of all operations in collection is counted.
+    pub(super) fn note_counted(&mut self, now: Time) {
+        self.counted_until = now;
     }
 
     /// Records that the result of an operation is here.
@@ -67,10 +91,9 @@ impl SeatPace {
         self.times.note(since_first);
     }
 
-    /// The children that were ever the last.
-    pub(super) fn late(&self) -> impl Iterator<Item = (ChildIndex, ChildLateness)> + '_ {
-        let late = self.late.iter().enumerate().filter(|(_, late)| late.times_last > 0);
-        late.map(|(position, late)| (ChildIndex::from_position(position), *late))
+    /// How late a child was.
+    pub(super) fn of_child(&self, position: usize) -> ChildLateness {
+        self.late.get(position).copied().unwrap_or_default()
     }
 }
 
@@ -91,13 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn only_children_that_were_last_are_listed() {
-        let mut pace = SeatPace::default();
-        pace.note_last(ChildIndex(2), 3, Span::from_nanos(10));
-        pace.note_last(ChildIndex(2), 3, Span::from_nanos(30));
-        pace.note_last(ChildIndex(9), 3, Span::from_nanos(30));
-        let late: Vec<_> = pace.late().collect();
+    fn waiting_is_counted_once_also_across_a_report() {
+        let (mut pace, at) = (SeatPace::default(), Time::from_nanos);
+        pace.note_last(ChildIndex(2), 3, at(100), at(110));
+        let _ = pace.note_waiting(ChildIndex(2), 3, at(200), at(220));
+        pace.note_counted(at(220));
+        pace.note_last(ChildIndex(2), 3, at(200), at(230));
+        pace.note_last(ChildIndex(9), 3, at(0), at(900));
         let expected = ChildLateness { times_last: 2, waited: Span::from_nanos(40), longest: Span::from_nanos(30) };
-        assert_eq!(late, [(ChildIndex(2), expected)]);
+        assert_eq!((pace.of_child(2), pace.of_child(0)), (expected, ChildLateness::default()));
     }
 }

@@ -1,6 +1,6 @@
 //! A seat: a node's part in one plane of one group's tree, with its children, its parents and its slots.
 
-use units::{ChildIndex, Epoch, GroupId, OpId, Psn};
+use units::{ChildIndex, Epoch, GroupId, OpId, Psn, Time};
 
 use super::pace::SeatPace;
 use super::slot::{Slot, SlotHistory};
@@ -116,6 +116,28 @@ impl Seat {
         })
     }
 
+    /// Counts how long operations have waited for children that are still missing, since the last call.
+    pub(super) fn count_waiting(&mut self, now: Time) {
+        let children = self.config.children.len();
+        for (slot, first_at) in collecting(&self.slots) {
+            for child in slot.awaited_children() {
+                let _ = self.pace.note_waiting(child, children, first_at, now);
+            }
+        }
+        self.pace.note_counted(now);
+    }
+
+    /// Counts the operations in collection, which are about to be aborted, against the lost children they wait for.
+    pub(super) fn count_abandoned(&mut self, now: Time, is_lost: impl Fn(&[EdgeIndex]) -> bool) {
+        let children = self.config.children.len();
+        for (slot, first_at) in collecting(&self.slots) {
+            let is_lost = |child: &ChildIndex| self.config.children.get(child.index()).is_some_and(|it| is_lost(it));
+            let mut lost = slot.awaited_children().filter(is_lost).peekable();
+            self.pace.abandoned += u64::from(lost.peek().is_some());
+            lost.for_each(|child| self.pace.note_last(child, children, first_at, now));
+        }
+    }
+
     /// Frees the slot of an operation whose result is on reliable connections to all children.
     pub(super) fn release(&mut self, op: OpId) {
         let index = op.0 % self.config.window;
@@ -138,4 +160,12 @@ impl Seat {
     pub(super) fn is_parent(&self, edge: EdgeIndex) -> bool {
         self.config.parents.iter().any(|parent| parent.edge == edge)
     }
+}
+
+/// The operations with contributions, and when the first came.
+fn collecting(slots: &[SlotEntry]) -> impl Iterator<Item = (&Slot, Time)> {
+    slots.iter().filter_map(|entry| match entry {
+        SlotEntry::Free { .. } => None,
+        SlotEntry::Used(slot) => slot.first_at().map(|first_at| (&**slot, first_at)),
+    })
 }

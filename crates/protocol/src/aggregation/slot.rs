@@ -123,9 +123,18 @@ impl Slot {
         collection.add(message, child)
     }
 
-    /// The time since the first contribution. The first call for an operation is that contribution.
-    pub(super) fn since_first(&mut self, now: Time) -> Span {
-        now.since(*self.first_at.get_or_insert(now))
+    /// When the first contribution came. The first call for an operation is that contribution.
+    pub(super) fn note_contribution(&mut self, now: Time) -> Time {
+        *self.first_at.get_or_insert(now)
+    }
+
+    /// The children that the operation waits for now.
+    pub(super) fn awaited_children(&self) -> impl Iterator<Item = ChildIndex> + '_ {
+        let collection = match &self.state {
+            SlotState::Collecting(collection) => Some(collection),
+            _ => None,
+        };
+        collection.into_iter().flat_map(Collection::missing_children)
     }
 
     /// When the first contribution came, if one did.

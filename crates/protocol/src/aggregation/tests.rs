@@ -203,6 +203,51 @@ fn an_abort_names_the_lost_child_and_its_frames_are_not_answered() {
     assert_eq!(node.counters().from_lost_peer, 1);
 }
 
+#[test]
+fn a_child_that_never_contributes_is_late_and_its_loss_counts() {
+    let mut node = inner_node();
+    let late = |node: &AggregationNode| node.children().collect::<Vec<_>>();
+    let _ = feed(&mut node, LEFT, &data(0, message(AggregationMessageKind::Contribution, 0, 0, &[1])));
+    node.count_waiting(at(501));
+    node.count_waiting(at(1_001));
+    let waiting =
+        ChildLateness { times_last: 0, waited: Span::from_micros(1_000), longest: Span::from_micros(1_000) };
+    assert_eq!(late(&node), [(10, ChildLateness::default()), (11, waiting)]);
+    let _ = feed(&mut node, LEFT, &data(1, message(AggregationMessageKind::Repair, 0, 0, &[])));
+    while node.lost_peer().is_none() {
+        node.handle_timeout(node.deadline(), &mut Outbox::default());
+    }
+    let lost = late(&node)[1].1;
+    assert!(lost.times_last == 1 && lost.longest >= waiting.longest, "{lost:?}");
+    let _ = feed(&mut node, LEFT, &data(2, message(AggregationMessageKind::Contribution, 1, 0, &[1])));
+    assert_eq!((late(&node)[1].1.times_last, late(&node)[0].1, node.collected()), (2, ChildLateness::default(), 2));
+    assert_eq!(node.folded(), 0);
+}
+
+#[test]
+fn when_a_child_comes_at_last_only_the_time_since_the_report_is_added() {
+    let mut node = root_node();
+    let mut contribute = |edge, child, micros| {
+        let message = message(AggregationMessageKind::Contribution, 0, child, &[1]);
+        node.handle_contribution_copy(at(micros), edge, &message, &mut Outbox::default());
+        node.count_waiting(at(micros + 100));
+        node.children().map(|(_, late)| (late.times_last, late.waited.as_nanos() / 1_000)).collect::<Vec<_>>()
+    };
+    assert_eq!(contribute(LEFT, 0, 0), [(0, 0), (0, 100)]);
+    assert_eq!(contribute(RIGHT, 1, 3_000), [(0, 0), (1, 3_000)]);
+}
+
+#[test]
+fn an_aborted_operation_is_not_counted_as_completed() {
+    for (kind, count) in [(AggregationMessageKind::Result, 1), (AggregationMessageKind::Abort, 0)] {
+        let mut node = inner_node();
+        let _ = feed(&mut node, LEFT, &data(0, message(AggregationMessageKind::Contribution, 0, 0, &[1])));
+        let _ = feed(&mut node, RIGHT, &data(0, message(AggregationMessageKind::Contribution, 0, 1, &[2])));
+        node.handle_multicast(at(2), UP, &message(kind, 0, 0, &[3]), &mut Outbox::default());
+        assert_eq!(node.operation_times().classes().iter().sum::<u64>(), count, "{kind:?}");
+    }
+}
+
 /// Found by seeded trials: a node treated an abort as an implicit acknowledgement, and the connection lost count.
 #[test]
 fn an_abort_does_not_acknowledge_the_contribution() {

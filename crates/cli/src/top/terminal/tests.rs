@@ -157,3 +157,23 @@ fn quitting_works_in_every_mode() {
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     assert_eq!(handle_key(&mut model, interrupt), KeyOutcome::Quit);
 }
+
+#[test]
+fn the_end_of_the_query_thread_is_an_error_and_not_an_old_view_for_ever() {
+    let (sender, views) = sync_channel(1);
+    let mut model = TopModel::new();
+    assert!(!take_views(&mut model, &views).expect("it may still come"));
+    sender.send(Err("no answer".to_owned())).expect("there is room");
+    assert!(take_views(&mut model, &views).expect("one came") && model.error.is_some());
+    drop(sender);
+    assert!(take_views(&mut model, &views).is_err());
+}
+
+#[test]
+fn a_lock_that_is_not_given_back_is_not_waited_for() {
+    let lock = Mutex::new(());
+    let kept = lock.lock();
+    assert!(lock_within(&lock, Duration::from_millis(30)).is_none());
+    drop(kept);
+    assert!(lock_within(&lock, Duration::ZERO).is_some());
+}

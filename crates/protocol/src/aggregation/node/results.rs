@@ -114,7 +114,8 @@ impl AggregationNode {
             self.counters.duplicate_result += 1;
             return false;
         }
-        if let Some(first_at) = state.slot(op).first_at() {
+        let is_completed = message.header.kind == AggregationMessageKind::Result;
+        if let Some(first_at) = state.slot(op).first_at().filter(|_| is_completed) {
             state.pace.note_result(now.since(first_at));
         }
         let mut wanted_by = std::mem::take(&mut state.slot(op).wanted_by);

@@ -133,7 +133,7 @@ mod between_hosts {
         let children = (0..).zip(everyone).map(|(leader, addresses)| ChildSpec {
             edge: edge(leader),
             addresses: addresses.clone(),
-            who: SeatChild::Member { leader, rank: Rank(leader) },
+            who: SeatChild::Member { leader, rank: Rank(leader), host: String::new() },
         });
         let number = AggregationNodeId(1 << 27);
         let (window, segment_bytes, distribution) = (8, 1024, DistributionSpec::Edges);

@@ -20,17 +20,22 @@ pub(crate) struct Package {
 /// All packages that tests need beyond Rust and a C compiler.
 pub(crate) const PACKAGES: &[Package] = &[
     Package { name: "iproute2", tests: &["between_hosts"], probe: &["ip", "-Version"] },
-    Package { name: "openssh-server", tests: &["over_ssh"], probe: &["test", "-x", "/usr/sbin/sshd"] },
+    Package {
+        name: "openssh-server",
+        tests: &["over_ssh", "page_runs", "readme_runs"],
+        probe: &["test", "-x", "/usr/sbin/sshd"],
+    },
     Package {
         name: "slurm-wlm",
         tests: &["within_slurm"],
         probe: &["sh", "-c", "slurmctld -V && slurmd -V && munged -V"],
     },
     Package { name: "prometheus", tests: &["promtool_accepts"], probe: &["promtool", "--version"] },
+    Package { name: "chromium", tests: &["in_chromium"], probe: &["chromium", "--version"] },
     Package { name: "nftables", tests: &["between_hosts"], probe: &["nft", "--version"] },
     Package {
         name: "tshark",
-        tests: &["tshark_reads_", "tshark_notices_", "tshark_takes_"],
+        tests: &["tshark_reads_", "tshark_notices_", "tshark_takes_", "operations_page_runs"],
         probe: &["tshark", "--version"],
     },
     // With Debian's own interpreter: another one earlier in the path does not find the package.

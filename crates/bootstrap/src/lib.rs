@@ -59,7 +59,9 @@ pub use environment::{
 pub use failure_detector::FailureDetector;
 pub use host_identity::HostIdentity;
 pub use join::join;
-pub use progress_thread::{ApplicationActivity, LibraryCallGuard, ProgressOutcome, ProgressThread};
+pub use progress_thread::{
+    ApplicationActivity, LibraryCallGuard, ProgressOutcome, ProgressThread, start_quiet_thread,
+};
 pub use rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, RankEvent};
 pub use rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts};
 pub use rendezvous_file::{RendezvousFileError, remove_stale_rendezvous_file};

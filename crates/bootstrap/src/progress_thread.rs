@@ -109,6 +109,18 @@ struct ProgressShared {
     stop: EventFd,
 }
 
+/// Starts a thread in a process that belongs to the application: its signals are for its own threads.
+///
+/// # Errors
+/// The system has no threads left.
+pub fn start_quiet_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    // The new thread inherits the mask.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    mask.thread_set_mask()?;
+    thread
+}
+
 impl ProgressThread {
     /// Starts the thread. `progress` takes the engine's lock with `try_lock`, polls the engine once without blocking and releases it.
     ///
@@ -123,11 +135,8 @@ impl ProgressThread {
         epoll.add(&stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP_EVENT))?;
         let shared = Arc::new(ProgressShared { epoll, stop });
         let progress_loop = ProgressLoop { shared: Arc::clone(&shared), activity, progress };
-        // The new thread inherits the mask: signals are for the application's threads.
-        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-        let thread = std::thread::Builder::new().name("pleach".to_owned()).spawn(move || progress_loop.run());
-        mask.thread_set_mask()?;
-        Ok(Self { shared, thread: Some(thread?) })
+        let thread = start_quiet_thread("pleach", move || progress_loop.run())?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     /// While the application is away, wakes the thread whenever this descriptor becomes readable. Closing the descriptor unwatches

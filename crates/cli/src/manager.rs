@@ -2,11 +2,13 @@
 
 mod topology_file;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use control::ManagerDaemon;
+use dashboard::{Dashboard, WebToken};
 use manager::{ManagerSettings, TopologyPlan};
 use serde::Deserialize;
 use tracing::info;
@@ -59,6 +61,12 @@ pub(crate) struct ManagerArgs {
     /// Serve Prometheus metrics at this address
     #[arg(long, env = "PLEACH_METRICS", value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
+    /// Serve a web page that shows the cluster, read-only, at this address, or at this port of 127.0.0.1
+    #[arg(long, env = "PLEACH_WEB", value_name = "[ADDRESS:]PORT")]
+    web: Option<String>,
+    /// File with the token that viewers of the page need; without one the page is served on loopback only
+    #[arg(long, env = "PLEACH_WEB_TOKEN_FILE", value_name = "FILE")]
+    web_token_file: Option<PathBuf>,
     /// Log level [default: info]
     #[arg(long, env = "PLEACH_LOG", value_name = "LEVEL")]
     log: Option<logging::LogLevel>,
@@ -85,6 +93,9 @@ Examples:
   pleach manager
   PLEACH_SECRET='correct horse' pleach manager --listen 10.0.0.1:4797 --metrics 127.0.0.1:9797
   pleach manager --listen 10.0.0.1:4797 --allow-unauthenticated --topology nodes.toml
+  pleach manager --web 8080                                  then open http://127.0.0.1:8080/
+  pleach manager --web 10.0.0.1:8080 --web-token-file /etc/pleach/web-token
+                                                             then once http://10.0.0.1:8080/?token=TOKEN
 
 A configuration file (--config):
   listen = \"10.0.0.1:4797\"
@@ -129,11 +140,30 @@ impl ManagerArgs {
                 self.most_quota.or(file.most_quota),
             ),
             metrics: non_empty_or(self.metrics, file.metrics),
+            web: non_empty_or(self.web, file.web),
+            web_token_file: self.web_token_file.or(file.web_token_file),
             log: self.log.or(file.log),
             log_format: self.log_format.or(file.log_format),
             config: self.config,
             ..Self::default()
         })
+    }
+
+    /// Starts to serve the page, if it is wanted.
+    fn serve_web(&self, manager: SocketAddr) -> Result<Option<Dashboard>> {
+        let token_file = self.web_token_file.as_deref().filter(|path| !path.as_os_str().is_empty());
+        let Some(web) = &self.web else {
+            if token_file.is_some() {
+                bail!("--web-token-file has no effect without --web; add --web PORT");
+            }
+            return Ok(None);
+        };
+        let token = token_file
+            .map(|path| {
+                WebToken::from_file(path).with_context(|| format!("cannot use --web-token-file {}", path.display()))
+            })
+            .transpose()?;
+        Ok(Some(Dashboard::serve(web_address(web)?, token, manager)?))
     }
 
     fn settings(&self) -> Result<ManagerSettings> {
@@ -158,6 +188,14 @@ impl ManagerArgs {
     }
 }
 
+/// A port alone is one of 127.0.0.1.
+fn web_address(text: &str) -> Result<SocketAddr> {
+    match text.parse::<u16>() {
+        Ok(port) => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
+        Err(_) => resolve(text).context("--web takes a port, or an address with a port"),
+    }
+}
+
 /// A week.
 const MAX_GRACE_SECONDS: u64 = 7 * 24 * 3600;
 
@@ -174,12 +212,19 @@ pub(crate) fn run(arguments: ManagerArgs) -> Result<CommandOutcome> {
     let metrics = metrics
         .map(|at| daemon.serve_metrics(at).with_context(|| format!("cannot serve metrics at {at}")))
         .transpose()?;
+    let web = arguments.serve_web(daemon.address())?;
     logging::start(arguments.log.unwrap_or_default(), arguments.log_format.unwrap_or_default());
     configuration::announce(&daemon.address().to_string());
     info!(target: "pleach::manager", address = %daemon.address(), version = env!("CARGO_PKG_VERSION"),
         "manager listens at {}, {authentication_mode}", daemon.address());
     if let Some(address) = metrics {
         info!(target: "pleach::manager", metrics = %address, "metrics at http://{address}/metrics");
+    }
+    if let Some(dashboard) = web {
+        let (address, token) =
+            (dashboard.address(), if arguments.web_token_file.is_some() { ", with a token" } else { "" });
+        info!(target: "pleach::manager", web = %address, "web page at http://{address}/{token}");
+        daemon.observe(Box::new(dashboard));
     }
     let mut service = ServiceNotifier::ready();
     loop {
@@ -190,6 +235,15 @@ pub(crate) fn run(arguments: ManagerArgs) -> Result<CommandOutcome> {
 
 #[cfg(test)]
 mod tests {
+    use super::web_address;
+
+    #[test]
+    fn a_port_alone_means_loopback() {
+        assert_eq!(web_address("8080").expect("a port"), "127.0.0.1:8080".parse().expect("an address"));
+        assert_eq!(web_address("[::1]:80").expect("an address"), "[::1]:80".parse().expect("an address"));
+        assert!(["99999", "-1", "10.0.0.1", "nonsense"].iter().all(|text| web_address(text).is_err()));
+    }
+
     #[test]
     fn flags_variables_and_file_settings_have_the_same_names() {
         crate::configuration::tests::names_agree::<super::ManagerArgs>();

@@ -151,6 +151,7 @@ fn fields() -> String {
             let title = match field.table {
                 "" => "At the top of the file".to_owned(),
                 "fault" => "\n[[fault]], any number of times".to_owned(),
+                "traffic" => "\n[[traffic]], any number of times".to_owned(),
                 name => format!("\n[{name}]"),
             };
             text.push_str(&format!("{title}\n"));

@@ -53,16 +53,54 @@ fn every_shipped_scenario_runs_without_an_objection() {
     assert!(all.len() >= 12, "a dozen scenarios are shipped");
     for file in all {
         let name = file.file_stem().expect("a name").to_string_lossy().into_owned();
-        if name == "three-allreduces" {
+        let words = std::fs::read_to_string(&file).expect("readable");
+        if words.contains("\n[sweep]") {
             continue; // A comparison, with a test of its own.
         }
-        // The fault of this one needs some time to strike.
-        let operations = if name == "killed-node" { "30" } else { "4" };
+        // The faults of these need some time to strike.
+        let strikes = matches!(name.as_str(), "killed-node" | "tree-rebuilt");
+        let operations = if strikes { "30" } else { "4" };
         let (status, report) = report_and_status(&[&file.display().to_string(), "--operations", operations]);
-        assert_eq!(status, Some(i32::from(name == "killed-node")), "{name}");
+        assert_eq!(status, Some(i32::from(strikes)), "{name}");
         assert_eq!(report["oracle"]["violations"], 0, "{name}");
-        let seen = [&report["oracle"]["checked"], &report["oracle"]["counted"]];
-        assert!(seen.iter().any(|number| number.as_u64() > Some(0)), "{name}: nothing was looked at");
+        if words.contains("\n[collective]") {
+            let seen = [&report["oracle"]["checked"], &report["oracle"]["counted"]];
+            assert!(seen.iter().any(|number| number.as_u64() > Some(0)), "{name}: nothing was looked at");
+        } else {
+            let flows = &report["flows"];
+            let has_bytes = |line: &Value| line["bytes"].as_u64() > Some(0);
+            let traffic = flows["traffic"].as_array().is_some_and(|lines| lines.iter().any(has_bytes));
+            assert!(traffic || has_bytes(&flows["workload"]), "{name}: nothing was sent");
+        }
+    }
+}
+
+/// A run after whose cut cable nothing is rebuilt fails to the end; with the rebuilt tree one operation fails.
+#[test]
+fn after_a_cut_the_tree_is_rebuilt_and_operations_go_on() {
+    let (status, report) = report_and_status(&[&scenario("tree-rebuilt")]);
+    assert_eq!(status, Some(1), "an operation failed, so the run is not green");
+    assert_eq!((&report["operations"]["run"], &report["tree_rebuilds"]), (&Value::from(10), &Value::from(1)));
+    assert_eq!(report["operations"]["failed"], 1, "{}", report["operations"]);
+    assert_eq!(report["oracle"]["violations"], 0);
+    let cause = report["oracle"]["causes"][0]["cause"].as_str().expect("a cause");
+    assert!(cause.contains("S0") || cause.contains("S16"), "in the user's names: {cause}");
+}
+
+#[test]
+fn shipped_sweeps_compare_their_combinations() {
+    for (name, runs) in [("routing-choices", 4), ("tapered-tree", 3)] {
+        let report = report(&[&scenario(name)]);
+        let times: Vec<f64> = report["runs"]
+            .as_array()
+            .expect("runs")
+            .iter()
+            .map(|run| run["latency"]["median_ns"].as_f64().expect("it completed"))
+            .collect();
+        assert_eq!(times.len(), runs, "{name}");
+        // Spraying beats ECMP; a taper costs time.
+        let (fast, slow) = if name == "routing-choices" { (times[2], times[1]) } else { (times[0], times[2]) };
+        assert!(fast < slow, "{name}: {times:?}");
     }
 }
 
@@ -207,13 +245,16 @@ fn json_keeps_its_field_names() {
         "damaged_links",
         "fabric",
         "faults",
+        "flows",
         "latency",
         "machine",
         "operations",
         "oracle",
         "parameters",
         "scenario",
+        "timeline",
         "trace",
+        "tree_rebuilds",
         "version",
     ];
     assert_eq!(names, expected);
@@ -233,7 +274,8 @@ fn the_page_needs_nothing_from_outside() {
     for outside in ["http:", "https:", "<script", " src=", "<link", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
-    assert_eq!(page.matches("<svg").count(), 5);
+    // Two histograms, latency by operation, errors, three charts over time and the fabric.
+    assert_eq!(page.matches("<svg").count(), 8);
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
 }
 
@@ -255,7 +297,8 @@ fn a_mistake_in_a_scenario_is_shown_like_a_compilers() {
     assert_eq!(output.status.code(), Some(2));
     let expected = format!(
         "error: link.rate: \"SDRR\" is not one of its values\n --> {}:6:8\n  |\n6 | rate = \"SDRR\"\n  |        ^^^^^^\n  \
-         = allowed: \"SDR\", \"DDR\", \"QDR\", \"FDR\", \"EDR\", \"HDR\", \"NDR\", \"XDR\"\n",
+         = allowed: \"SDR\", \"DDR\", \"QDR\", \"FDR\", \"EDR\", \"HDR\", \"NDR\", \"XDR\", \
+         \"10G\", \"25G\", \"40G\", \"50G\", \"100G\", \"200G\", \"400G\", \"800G\"\n",
         file.display()
     );
     assert_eq!(text(&output.stderr), expected);

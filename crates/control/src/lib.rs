@@ -12,6 +12,7 @@ mod disconnect;
 mod event_log;
 mod listener;
 mod manager_daemon;
+mod manager_observer;
 mod metrics;
 mod node_control;
 mod poll;
@@ -24,5 +25,6 @@ pub use credential::{CREDENTIAL_VARIABLE, ControlCredential, DEFAULT_CREDENTIAL_
 pub use data_plane::{DataPlane, SeatFailure};
 pub use listener::AccessPolicy;
 pub use manager_daemon::ManagerDaemon;
+pub use manager_observer::{ManagerObserver, ManagerSnapshot};
 pub use node_control::NodeControl;
 pub use secret::ClusterSecret;

@@ -12,6 +12,7 @@ use units::Time;
 
 use super::event_log::{self, DisconnectLog};
 use super::listener::AccessPolicy;
+use super::manager_observer::{ManagerObserver, ManagerSnapshot};
 use super::metrics::{MetricsServer, pages};
 use super::poll::poll_descriptors;
 use super::secret::ClusterSecret;
@@ -35,6 +36,7 @@ pub struct ManagerDaemon {
     began: Instant,
     idle_checked_at: Instant,
     disconnects: DisconnectLog,
+    observer: Option<Box<dyn ManagerObserver>>,
 }
 
 impl ManagerDaemon {
@@ -56,6 +58,7 @@ impl ManagerDaemon {
             began: Instant::now(),
             idle_checked_at: Instant::now(),
             disconnects: DisconnectLog::default(),
+            observer: None,
         })
     }
 
@@ -68,6 +71,11 @@ impl ManagerDaemon {
         let local = port.local();
         self.metrics = Some(port);
         Ok(local)
+    }
+
+    /// Passes every event and, at an interval, the status to an observer.
+    pub fn observe(&mut self, observer: Box<dyn ManagerObserver>) {
+        self.observer = Some(observer);
     }
 
     /// The address of the control listener.
@@ -108,6 +116,15 @@ impl ManagerDaemon {
             let (machine, began, server) = (&self.machine, self.began, &self.server);
             metrics.poll(|| pages::manager_page(&machine.status(), began.elapsed(), server.len()));
         }
+        if let Some(observer) = &mut self.observer
+            && observer.status_due() <= Instant::now()
+        {
+            observer.observe_status(ManagerSnapshot {
+                status: self.machine.whole_status(),
+                uptime: self.began.elapsed(),
+                connections: self.server.len(),
+            });
+        }
         Ok(())
     }
 
@@ -118,6 +135,7 @@ impl ManagerDaemon {
             wait = wait.min(self.clock.until(self.machine.deadline()));
         }
         let due = self.server.deadline().into_iter().chain(self.metrics.as_ref().and_then(MetricsServer::deadline));
+        let due = due.chain(self.observer.as_ref().map(|observer| observer.status_due()));
         wait = due.min().map_or(wait, |time| wait.min(time.saturating_duration_since(Instant::now())));
         let mut fds: Vec<PollFd<'_>> = self.server.poll_fds().collect();
         fds.extend(self.metrics.iter().flat_map(MetricsServer::poll_fds));
@@ -132,7 +150,12 @@ impl ManagerDaemon {
                 match action {
                     ManagerAction::Send { to, message } => self.server.send(to, &*message),
                     ManagerAction::Close(peer) => self.server.close(peer),
-                    ManagerAction::Log(event) => event_log::manager_event(&event),
+                    ManagerAction::Log(event) => {
+                        event_log::manager_event(&event);
+                        if let Some(observer) = &mut self.observer {
+                            observer.observe_event(&event);
+                        }
+                    }
                 }
             }
             let Some((peer, disconnect)) = self.server.next_disconnect() else { return };

@@ -11,6 +11,7 @@ use simulator::collective::{
 use simulator::fault::FaultPlan;
 use simulator::scenario::{ResultCheck, Scenario, ScenarioRun};
 use simulator::segmented::{HostOperation, SegmentedParameters, VectorContents};
+use topology::AggregationTree;
 use units::{OpId, Rank};
 
 use crate::reference_fold::{ReferenceFold, oracle_reduction};
@@ -71,6 +72,7 @@ impl OracleChecker {
             (ScenarioRun::Tree(tree), _) => {
                 Self::new(seed, operations, tree, &scenario.collective, &scenario.plan, check)
             }
+            (ScenarioRun::Flows(_), _) => Self::of_flows(),
             (ScenarioRun::Hosts(_), None) => unreachable!("a run among hosts has their parameters"),
         }
     }
@@ -127,6 +129,12 @@ impl OracleChecker {
         let last_elements = vector.elements_of(segments - 1).len();
         let ledger = Ledger::new(ranks, operations * segments, expectation(plan));
         Self::of_parts(parameters.operation, ranks, segments, (table, last_elements), order, check, ledger)
+    }
+
+    /// Flows have no contents: the engine counts their bytes, and there is nothing to compare.
+    fn of_flows() -> Self {
+        let (order, ledger) = (ReferenceFold::Same(ReferenceOrder::flat(0)), Ledger::new(1, 1, Expectation::MayFail));
+        Self::of_parts(HostOperation::AllReduce, 1, 1, (None, 0), order, ResultCheck::Nothing, ledger)
     }
 
     fn of_parts(
@@ -209,6 +217,12 @@ impl CollectiveObserver for OracleChecker {
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
         if self.check != ResultCheck::Nothing {
             self.record_delivery(rank, op, result);
+        }
+    }
+
+    fn tree_rebuilt(&mut self, tree: &AggregationTree) {
+        if self.table.is_some() {
+            self.order = ReferenceFold::of_tree(tree, |host| Rank(host.0));
         }
     }
 

@@ -49,4 +49,26 @@ pub struct NodeReport {
     pub migrations: u64,
     /// Packets dropped, by cause.
     pub dropped: BTreeMap<String, u64>,
+    /// Operations by the time from the first contribution to the result: entry `n` counts those below 2^n microseconds that no earlier
+    /// entry has. Without zeros at the end. Nodes before 0.3 report none.
+    #[serde(default)]
+    pub times: Vec<u64>,
+    /// The children that kept operations waiting longest, the worst first.
+    #[serde(default)]
+    pub late: Vec<LateChild>,
+}
+
+/// A child of a node that contributed last to operations.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct LateChild {
+    /// The host, or the node, as `node rack3`.
+    pub name: String,
+    /// Operations in which it was the last.
+    pub times_last: u64,
+    /// Of this many operations to which it contributed.
+    pub operations: u64,
+    /// The time from the first contribution to its own in these operations, in microseconds.
+    pub waited_us: u64,
+    /// The longest of these times.
+    pub longest_us: u64,
 }

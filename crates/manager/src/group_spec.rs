@@ -133,6 +133,9 @@ pub enum SeatChild {
         /// Its rank in the job.
         #[serde(with = "serde_ids::rank")]
         rank: Rank,
+        /// The name of its host; empty if there is no room for it in the message.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        host: String,
     },
     /// Another node's seat.
     Seat {
@@ -251,6 +254,8 @@ pub fn reserved_bytes(window: u32, children: usize, segment_bytes: u32) -> u64 {
 /// Upper bounds for the encoded size of a member and of a seat, without addresses and names.
 const MAX_ENCODED_MEMBER_BYTES: usize = 112;
 const MAX_ENCODED_SEAT_BYTES: usize = 512;
+/// The field around a member's host.
+const ENCODED_HOST_FIELD_BYTES: usize = 10;
 
 /// Encoded size of addresses, with quotes and commas.
 fn encoded_address_bytes(addresses: &[SocketAddr]) -> usize {
@@ -276,13 +281,23 @@ impl SeatSpec {
         })
     }
 
+    /// Leaves out the names of hosts, which only operators read.
+    pub(super) fn remove_hosts(&mut self) {
+        for child in &mut self.children {
+            match &mut child.who {
+                SeatChild::Member { host, .. } => host.clear(),
+                SeatChild::Seat { spec, .. } => spec.remove_hosts(),
+            }
+        }
+    }
+
     /// An upper bound for the size of the encoded message.
     pub fn max_encoded_bytes(&self) -> usize {
         let parent = self.parent.iter().map(|parent| parent.name.len() + encoded_address_bytes(&parent.addresses));
         let below = self.children.iter().map(|child| {
             let deeper = match &child.who {
                 SeatChild::Seat { spec, .. } => spec.max_encoded_bytes(),
-                SeatChild::Member { .. } => 0,
+                SeatChild::Member { host, .. } => host.len() + ENCODED_HOST_FIELD_BYTES,
             };
             MAX_ENCODED_MEMBER_BYTES + encoded_address_bytes(&child.addresses) + deeper
         });

@@ -95,7 +95,8 @@ impl Manager {
         }
         let state = GroupState::Opening { from: Some(from), request, reply: Box::new(reply), deadline };
         let (job, leaders, window) = (ticket.job, asked.leaders.len() as u32, asked.window);
-        let record = GroupRecord { job, seats, leaders, window, operations: 0, opened_at: now, state };
+        let parents = tree.parents();
+        let record = GroupRecord { job, seats, parents, leaders, window, operations: 0, opened_at: now, state };
         self.groups.insert(key, record);
         Ok(())
     }

@@ -36,6 +36,10 @@ pub const MAX_FINISHED_JOBS: usize = 256;
 pub const MAX_JOB_EVENTS: usize = 32;
 /// Histories in one reply.
 pub const MAX_JOB_HISTORIES: usize = 16;
+/// Late children in a node's report.
+pub const MAX_LATE_CHILDREN: usize = 8;
+/// Classes of operation times in a node's report.
+pub const MAX_TIME_CLASSES: usize = 32;
 /// Drop causes in a node's report.
 pub const MAX_COUNTERS: usize = 64;
 

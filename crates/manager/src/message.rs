@@ -15,7 +15,7 @@ use super::job_history::JobHistory;
 use super::status::ManagerStatus;
 use super::{AggregationNodeId, JobId, JobTicket, serde_ids};
 
-pub use super::capacity::{Capacity, NodeReport, Quota};
+pub use super::capacity::{Capacity, LateChild, NodeReport, Quota};
 pub use super::ids::GroupKey;
 
 /// Numbers a request among those of one connection; the reply carries the same number.

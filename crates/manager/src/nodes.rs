@@ -10,8 +10,8 @@ use super::job_history::JobEvent;
 use super::limits::*;
 use super::machine::Manager;
 use super::message::{
-    Capacity, FromManager, GroupKey, HeldSeat, NodeCommand, NodeDescriptor, NodeReport, RemovalScope, RequestId,
-    SeatHeartbeat,
+    Capacity, FromManager, GroupKey, HeldSeat, LateChild, NodeCommand, NodeDescriptor, NodeReport, RemovalScope,
+    RequestId, SeatHeartbeat,
 };
 use super::records::{GroupRecord, GroupState, JobNumberSource, JobRecord, NodeLiveness, NodeRecord, Reservation};
 use super::topology_plan::find_cycle;
@@ -162,6 +162,7 @@ impl Manager {
             GroupRecord {
                 job: seat.ticket.job,
                 seats: vec![name.to_owned()],
+                parents: Vec::new(),
                 leaders: 0,
                 window: seat.operations,
                 operations: 0,
@@ -212,7 +213,10 @@ impl Manager {
             .into_iter()
             .take(MAX_COUNTERS)
             .map(|(cause, count)| (validate::sanitize_text(&cause), count));
-        record.report = NodeReport { dropped: dropped.collect(), ..report };
+        let late = report.late.into_iter().take(MAX_LATE_CHILDREN); // P-108
+        let late = late.map(|child| LateChild { name: validate::sanitize_text(&child.name), ..child }).collect();
+        let times = report.times.into_iter().take(MAX_TIME_CLASSES).collect();
+        record.report = NodeReport { dropped: dropped.collect(), late, times, ..report };
         let since = match record.liveness {
             NodeLiveness::Alive { since, .. } => since,
             _ => now,

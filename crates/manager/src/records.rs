@@ -150,6 +150,8 @@ pub(super) struct GroupRecord {
     pub job: JobId,
     /// The nodes with a seat, the root first.
     pub seats: Vec<String>,
+    /// For each seat, the position of the one above it; empty if the group was recovered from nodes.
+    pub parents: Vec<Option<u32>>,
     /// Zero if the group was recovered from nodes.
     pub leaders: u32,
     pub window: u32,

@@ -48,6 +48,9 @@ pub struct NodeStatus {
     pub reserved: Capacity,
     /// Its statistics.
     pub report: NodeReport,
+    /// Nodes that may be its parent in a tree, as it or the operator's plan says.
+    #[serde(default)]
+    pub parents: Vec<String>,
 }
 
 /// A job.
@@ -86,6 +89,9 @@ pub struct GroupStatus {
     pub operations: u64,
     /// The nodes that serve it, root first.
     pub nodes: Vec<String>,
+    /// For each of `nodes`, the position of the one above it; empty if the group was recovered from its nodes.
+    #[serde(default)]
+    pub parents: Vec<Option<u32>>,
 }
 
 /// The state of a group.

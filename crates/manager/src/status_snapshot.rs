@@ -1,10 +1,14 @@
-//! Makes the status of the manager, cut to what fits into one message.
+//! Makes the status of the manager: whole, or cut to what fits into one message.
 
+use super::capacity::NodeReport;
 use super::limits::MAX_MESSAGE_BYTES;
 use super::machine::Manager;
 use super::records::{GroupState, NodeLiveness, NodeRecord};
 use super::status::{GroupPhase, GroupStatus, JobStatus, ManagerStatus, NodeStatus, TreeStatus};
 use super::tree_placement::{PlacementNode, TreePlacement};
+
+/// Bytes of a status that is not sent: with long lists of nodes in thousands of groups it would grow beyond all bounds.
+const MAX_WHOLE_STATUS_BYTES: usize = 8 << 20;
 
 /// Bytes left for the lists. Estimates of entries are upper bounds.
 struct ByteBudget(usize);
@@ -18,17 +22,32 @@ impl ByteBudget {
 }
 
 impl Manager {
-    /// The whole status.
+    /// The status as it fits into one message.
     pub fn status(&self) -> ManagerStatus {
-        let mut budget = ByteBudget(MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8);
+        self.status_within(ByteBudget(MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8))
+    }
+
+    /// The status of all nodes and jobs, and of as many groups as a reader in this process may want.
+    pub fn whole_status(&self) -> ManagerStatus {
+        self.status_within(ByteBudget(MAX_WHOLE_STATUS_BYTES))
+    }
+
+    fn status_within(&self, mut budget: ByteBudget) -> ManagerStatus {
         let counters = self.counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         let refused = self.refused.iter().map(|(cause, count)| ((*cause).to_owned(), *count)).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let operations = self.operations;
         let mut status = ManagerStatus { version, operations, counters, refused, ..ManagerStatus::default() };
+        self.node_entries(&mut status, &mut budget);
+        self.job_entries(&mut status, &mut budget);
+        self.trees(&mut status, &mut budget);
+        self.group_entries(&mut status, &mut budget);
+        status
+    }
+
+    fn node_entries(&self, status: &mut ManagerStatus, budget: &mut ByteBudget) {
         for (name, record) in &self.nodes {
-            let causes: usize = record.report.dropped.keys().map(|cause| 2 * cause.len() + 32).sum();
-            if !budget.takes(1024 + causes) {
+            if !budget.takes(max_encoded_node_bytes(name, record)) {
                 status.omitted += 1;
                 continue;
             }
@@ -40,8 +59,12 @@ impl Manager {
                 capacity: record.descriptor.capacity,
                 reserved: record.reserved,
                 report: record.report.clone(),
+                parents: record.descriptor.parents.clone(),
             });
         }
+    }
+
+    fn job_entries(&self, status: &mut ManagerStatus, budget: &mut ByteBudget) {
         for (job, record) in &self.jobs {
             let error = record.history.last_refusal().map(str::to_owned);
             if !budget.takes(640 + error.as_ref().map_or(0, |reason| 2 * reason.len())) {
@@ -58,9 +81,12 @@ impl Manager {
                 last_refusal: error,
             });
         }
-        self.trees(&mut status, &mut budget);
+    }
+
+    fn group_entries(&self, status: &mut ManagerStatus, budget: &mut ByteBudget) {
         for (group, record) in &self.groups {
-            if !budget.takes(320 + record.seats.iter().map(|name| name.len() + 8).sum::<usize>()) {
+            // The position of a parent has up to five digits.
+            if !budget.takes(340 + record.seats.iter().map(|name| name.len() + 14).sum::<usize>()) {
                 status.omitted += 1;
                 continue;
             }
@@ -77,9 +103,9 @@ impl Manager {
                 window: record.window,
                 operations: record.operations,
                 nodes: record.seats.clone(),
+                parents: record.parents.clone(),
             });
         }
-        status
     }
 
     fn trees(&self, status: &mut ManagerStatus, budget: &mut ByteBudget) {
@@ -104,4 +130,32 @@ impl Manager {
             }
         }
     }
+}
+
+/// Field names and punctuation of a node's entry, its two capacities, number and version.
+const ENCODED_NODE_BYTES: usize = 440;
+/// The same of a late child.
+const ENCODED_LATE_BYTES: usize = 80;
+
+/// An upper bound that counts the digits of what is reported: with that of the largest numbers, fewer nodes would fit.
+fn max_encoded_node_bytes(name: &str, record: &NodeRecord) -> usize {
+    let NodeReport { uptime_ms, operations, in_flight, bytes, sent, repeated, received, migrations, .. } =
+        record.report;
+    let numbers = [uptime_ms, operations, in_flight.into(), bytes, sent, repeated, received, migrations];
+    let numbers: usize = numbers.into_iter().map(digits).sum();
+    let report = &record.report;
+    // A cause or a name may consist of characters that are escaped.
+    let causes: usize = report.dropped.iter().map(|(cause, count)| 2 * cause.len() + 4 + digits(*count)).sum();
+    let times: usize = report.times.iter().map(|count| digits(*count) + 1).sum();
+    let late = report.late.iter().map(|late| {
+        let counts = [late.times_last, late.operations, late.waited_us, late.longest_us];
+        ENCODED_LATE_BYTES + 2 * late.name.len() + counts.into_iter().map(digits).sum::<usize>()
+    });
+    let parents: usize = record.descriptor.parents.iter().map(|parent| parent.len() + 3).sum();
+    let version = 2 * record.version.len();
+    ENCODED_NODE_BYTES + name.len() + version + numbers + causes + times + late.sum::<usize>() + parents
+}
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().unwrap_or(0) as usize + 1
 }

@@ -41,10 +41,14 @@ impl Manager {
             fold: tree.fold(),
         };
         let mut layout = Layout { manager: self, ticket, asked, names, numbers: numbers.into_iter(), reply };
-        let spec = layout.seat(tree, None);
+        let mut spec = layout.seat(tree, None);
         let reply = layout.reply;
+        let room = MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8;
+        if spec.max_encoded_bytes() > room {
+            spec.remove_hosts();
+        }
         // The descriptor has no more names, addresses and numbers than the specification, so one check covers both.
-        if spec.max_encoded_bytes() > MAX_MESSAGE_BYTES - MAX_MESSAGE_BYTES / 8 {
+        if spec.max_encoded_bytes() > room {
             self.numbers.free(group);
             return Err(ControlError::too_many("leaders and addresses for one message: bytes", MAX_MESSAGE_BYTES));
         }
@@ -78,7 +82,7 @@ impl Layout<'_> {
                     let index = *leader as usize;
                     self.reply.leaders[index] = LeaderAttachment { seat, edge, child };
                     let asked = &self.asked.leaders[index];
-                    let who = SeatChild::Member { leader: *leader, rank: asked.rank };
+                    let who = SeatChild::Member { leader: *leader, rank: asked.rank, host: asked.host.clone() };
                     ChildSpec { edge, addresses: asked.addresses.clone(), who }
                 }
                 PlacementSubtree::Seat(below) => {

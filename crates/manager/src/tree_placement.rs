@@ -74,6 +74,25 @@ impl SeatSubtree {
     }
 }
 
+impl SeatSubtree {
+    /// For each of [`Self::seats`], the position of the seat above it.
+    pub(super) fn parents(&self) -> Vec<Option<u32>> {
+        let mut found = Vec::new();
+        self.collect_parents(None, &mut found);
+        found
+    }
+
+    fn collect_parents(&self, above: Option<u32>, found: &mut Vec<Option<u32>>) {
+        let own = found.len() as u32;
+        found.push(above);
+        for part in &self.parts {
+            if let PlacementSubtree::Seat(seat) = part {
+                seat.collect_parents(Some(own), found);
+            }
+        }
+    }
+}
+
 /// Children and leaders of every node before trimming.
 struct UntrimmedTree {
     below: Vec<Vec<usize>>,

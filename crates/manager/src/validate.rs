@@ -131,6 +131,11 @@ fn seat_subtree(seat: &SeatSpec, depth: usize) -> Result<(), ControlError> {
     let mut controls = BTreeSet::new();
     for child in &seat.children {
         addresses(&child.addresses, "child")?;
+        if let SeatChild::Member { host, .. } = &child.who
+            && !host.is_empty()
+        {
+            name(host, "host")?;
+        }
         if let SeatChild::Seat { control, spec } = &child.who {
             let mirrored =
                 spec.parent.as_ref().is_some_and(|parent| parent.edge == child.edge && parent.node == seat.node);

@@ -4,6 +4,24 @@
  *     cc program.c -Icrates/pleach-c/include -Ltarget/release -lpleach_c
  *     pleach launch -n 8 -- ./a.out
  *
+ * A program:
+ *
+ *     #include <pleach.h>
+ *     #include <stdio.h>
+ *
+ *     int main(void)
+ *     {
+ *         pleach_communicator *world;
+ *         double sum = 1.0;
+ *         if (pleach_join(&world) != PLEACH_OK || pleach_all_reduce(world, &sum, 1, PLEACH_F64, PLEACH_SUM) != PLEACH_OK) {
+ *             fprintf(stderr, "%s\n", pleach_message());
+ *             return 1;
+ *         }
+ *         printf("rank %u of %u: %.0f ranks take part\n", pleach_rank(world), pleach_size(world), sum);
+ *         pleach_free(world);
+ *         return 0;
+ *     }
+ *
  * All ranks call the same operations in the same order, as in MPI. Functions return PLEACH_OK or an error; pleach_message()
  * then describes it. An error caused by another rank reaches every rank. Any thread may call; the calls on one communicator
  * must still be in the same order on all ranks. The vector of a non-blocking operation must stay valid until pleach_wait.

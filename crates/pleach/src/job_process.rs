@@ -221,7 +221,7 @@ impl Drop for JobProcess {
             self.shared.coordinate_until_not_needed(LEAVE_TIMEOUT);
         }
         let mut engine = self.shared.engine();
-        let (failure_detector, manager) = (engine.failure_detector.take(), engine.manager.take());
+        let (failure_detector, manager) = (engine.failure_detector.take(), engine.take_manager(LEAVE_TIMEOUT));
         drop(engine);
         // After a panic the connection just closes, so that the other ranks see this one as lost.
         if let Some(failure_detector) = failure_detector.filter(|_| !is_panicking) {

@@ -2,7 +2,7 @@
 //! network where available, with correct results while the network fails; and reduce-scatter, scans, gathers, scatters and alltoall
 //! among the hosts.
 //!
-//! ```no_run
+//! ```
 //! let world = pleach::join()?;
 //! let mut sums = [world.rank() as f64, 1.0];
 //! world.all_reduce(&mut sums, pleach::Operator::Sum)?;
@@ -43,6 +43,7 @@ mod statistics;
 mod survivor_agreement;
 mod survivors;
 pub mod tagged_endpoint;
+mod tree_renewal;
 
 pub use block_operation::BlockLengths;
 pub use communicator::Communicator;

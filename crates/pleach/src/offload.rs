@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use bootstrap::secure_channel::{open_bytes, seal_bytes};
 use control::{ClientError, ControlCredential, ManagerClient};
-use manager::message::GroupKey;
 use manager::{ControlError, DistributionSpec, FoldTree, GroupDescriptor, GroupLeader, GroupRequest};
 use protocol::collective::{
     AggregationAvailability, AggregationOffer, AggregationUnavailable, CollectiveOperation, InterHostMethod,
@@ -27,6 +26,8 @@ use crate::settings::ResultDeliveryMode;
 
 /// What the key that encrypts the manager's reply is for.
 const REPLY_KEY: &[u8] = b"reply of the manager";
+/// What the key that encrypts another tree for a running communicator is for.
+const OFFER_KEY: &[u8] = b"another tree";
 /// How long the manager may take to answer.
 const MANAGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Segments in flight: enough to cover a round trip at several gigabytes a second.
@@ -141,11 +142,13 @@ fn ask_for_all(communicator: &CommunicatorInner, distribution: DistributionSpec)
         let _ = process.admission.set(admission.clone());
     }
     if let Some(group) = reply.group.as_ref().filter(|_| communicator.is_leader()) {
+        let tree_request = group_request(communicator, group.distribution);
         let mut engine = process.shared.engine();
         if communicator.rank() == 0 {
-            let key = GroupKey { group: group.group, epoch: group.epoch };
-            engine.own_tree(communicator.context(), key, communicator.hosts().len());
+            let request = GroupRequest { avoid: Vec::new(), ..tree_request };
+            engine.own_tree(communicator.context(), request, group);
         }
+        engine.set_offer_key(process.channel_key(OFFER_KEY));
         let attached = engine.network.attach_tree(communicator.context(), group.clone());
         attached.map_err(|error| Error::between_hosts(error, communicator.process().rank))?;
         drop(engine);

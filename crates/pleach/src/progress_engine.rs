@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bootstrap::secure_channel::{SECRET_KEY_BYTES, open_bytes, seal_bytes};
 use bootstrap::{FailureDetector, OobSendError, OobTarget, RankEvent};
 use control::{ManagerClient, ManagerNotification};
 use engine::aggregation::ReadySockets;
-use engine::network::LeaderNetwork;
-use manager::message::GroupKey;
+use engine::network::{LeaderNetwork, SwitchEvent};
+use manager::{GroupDescriptor, GroupRequest};
 use serde::{Deserialize, Serialize};
 use units::{GroupId, Rank};
 
@@ -20,6 +21,7 @@ use crate::error::Error;
 use crate::failure_agreement::{FailureAgreement, FailureMessage, OutgoingMessages, ReportedFailure};
 use crate::lost_nodes::LostNodes;
 use crate::survivor_agreement::{AgreementMessage, AgreementMessages, AgreementOutcome, SurvivorAgreement};
+use crate::tree_renewal::{OwnedTree, TreeRenewal};
 
 /// By then everything that a rank sent before it left has arrived.
 const DEPARTED_AFTER: Duration = Duration::from_secs(2);
@@ -83,8 +85,12 @@ pub(crate) struct ProgressEngine {
     others: BTreeMap<GroupId, Vec<u32>>,
     /// Nodes whose loss the manager has reported.
     pub lost_nodes: LostNodes,
-    /// The trees that this process requested, and how many leaders still use each.
-    trees: BTreeMap<GroupId, (GroupKey, usize)>,
+    /// The trees that this process requested.
+    renewal: TreeRenewal,
+    /// Encrypts trees that are offered to other leaders. None before this process has taken part in a tree.
+    offer_key: Option<[u8; SECRET_KEY_BYTES]>,
+    /// The network has sockets that nobody waits on yet.
+    pub has_new_sockets: bool,
     /// At the coordinator: the ranks that have completed their last operation.
     leaving: BTreeSet<u32>,
     /// This rank has completed its last operation.
@@ -108,7 +114,9 @@ impl ProgressEngine {
             owners: BTreeMap::new(),
             others: BTreeMap::new(),
             lost_nodes: LostNodes::default(),
-            trees: BTreeMap::new(),
+            renewal: TreeRenewal::default(),
+            offer_key: None,
+            has_new_sockets: false,
             leaving: BTreeSet::new(),
             is_leaving: false,
             all_leave: false,
@@ -144,7 +152,50 @@ impl ProgressEngine {
                 LossDetection::Expected,
             );
         }
+        while let Some(event) = self.network.next_switch_event() {
+            self.handle_switch_event(event);
+        }
         was_busy
+    }
+
+    #[cold]
+    fn handle_switch_event(&mut self, event: SwitchEvent) {
+        match event {
+            SwitchEvent::Offered { context, term, description } => {
+                let plain = self.offer_key.and_then(|key| open_bytes(&key, &description).ok());
+                let opened = plain.and_then(|plain| serde_json::from_slice(&plain).ok());
+                self.network.answer_offer(context, term, opened);
+                self.has_new_sockets = true;
+            }
+            SwitchEvent::Switched { context, to } => self.renewal.note_switched(Instant::now(), context, to),
+            SwitchEvent::Rejected { context, tree } => self.renewal.note_rejected(context, tree),
+        }
+    }
+
+    /// Asks the manager for another tree where one has failed, and offers it to the leaders.
+    fn renew_trees(&mut self) {
+        let network = &self.network;
+        let has_failed = |context| network.tree(context).is_some_and(|(_, is_healthy)| !is_healthy);
+        let Some((context, opened)) =
+            self.renewal.poll(Instant::now(), &mut self.manager, &self.lost_nodes, has_failed)
+        else {
+            return;
+        };
+        let description = serde_json::to_vec(&opened).ok();
+        let sealed = description.zip(self.offer_key).and_then(|(plain, key)| seal_bytes(&key, &plain).ok());
+        let is_offered = sealed.is_some_and(|sealed| self.network.offer_tree(context, opened.clone(), sealed));
+        self.renewal.note_offer(context, &opened, is_offered);
+        self.has_new_sockets = true;
+    }
+
+    /// Sets the key for offers of trees.
+    pub(crate) fn set_offer_key(&mut self, key: [u8; SECRET_KEY_BYTES]) {
+        self.offer_key = Some(key);
+    }
+
+    /// The connection to the manager, which may be in use for a few seconds.
+    pub(crate) fn take_manager(&mut self, timeout: Duration) -> Option<ManagerClient> {
+        self.manager.take().or_else(|| self.renewal.reclaim(timeout))
     }
 
     /// Opens a communicator of these ranks between hosts. Its first rank owns the tree, if it gets one.
@@ -162,15 +213,18 @@ impl ProgressEngine {
         self.join_failures.remove(&context);
     }
 
-    /// Registers a tree that this process requested, used by so many leaders.
-    pub(crate) fn own_tree(&mut self, context: GroupId, key: GroupKey, leaders: usize) {
-        self.trees.insert(context, (key, leaders));
+    /// Registers a tree that this process requested.
+    pub(crate) fn own_tree(&mut self, context: GroupId, request: GroupRequest, opened: &GroupDescriptor) {
+        self.renewal.trees.insert(context, OwnedTree::new(Instant::now(), request, opened));
     }
 
     /// Returns a tree that this process requested to the manager.
     pub(crate) fn release_tree(&mut self, context: GroupId) {
-        if let (Some((key, _)), Some(manager)) = (self.trees.remove(&context), &mut self.manager) {
-            let _ = manager.close_group(key); // If that fails, the manager closes it with the job.
+        let Some(tree) = self.renewal.trees.remove(&context) else { return };
+        match &mut self.manager {
+            // If that fails, the manager closes it with the job.
+            Some(manager) => drop(manager.close_group(tree.key)),
+            None => self.renewal.return_later(tree.key),
         }
     }
 
@@ -199,6 +253,7 @@ impl ProgressEngine {
     /// Handles notifications of the manager and events of other ranks.
     pub(crate) fn poll_events(&mut self) {
         self.poll_manager();
+        self.renew_trees();
         self.send_unsent();
         while let Some(event) = self.failure_detector.as_mut().and_then(FailureDetector::turn) {
             match event {
@@ -301,9 +356,9 @@ impl ProgressEngine {
             }
             RankMessage::Closed { context } => {
                 let context = GroupId(context);
-                let Some((_, users)) = self.trees.get_mut(&context) else { return };
-                *users = users.saturating_sub(1);
-                if *users == 0 {
+                let Some(tree) = self.renewal.trees.get_mut(&context) else { return };
+                tree.users = tree.users.saturating_sub(1);
+                if tree.users == 0 {
                     self.release_tree(context);
                 }
             }
@@ -319,6 +374,7 @@ impl ProgressEngine {
         while let Some(notification) = self.manager.as_mut().and_then(ManagerClient::poll_notification) {
             match notification {
                 ManagerNotification::Revoked { group, node, .. } => {
+                    self.renewal.note_revoked(group);
                     self.network.tree_lost(group);
                     node.into_iter().for_each(|node| self.lost_nodes.add(Instant::now(), node));
                 }

@@ -264,7 +264,13 @@ impl SharedEngine {
     fn sleep(&self) -> EngineWakeup {
         let max_sleep = if self.progress_callback.is_some() { MAX_SLEEP_WITH_CALLBACK } else { MAX_SLEEP };
         // Not until the failure detector's next timer: a sleep is short anyway.
-        let timeout = self.engine().network.next_timeout().unwrap_or(max_sleep).min(max_sleep);
+        let mut engine = self.engine();
+        let has_new_sockets = std::mem::take(&mut engine.has_new_sockets);
+        let timeout = engine.network.next_timeout().unwrap_or(max_sleep).min(max_sleep);
+        drop(engine);
+        if has_new_sockets {
+            let _ = self.watch_sockets(); // Otherwise the next sleep is as long as it may be.
+        }
         let timeout =
             EpollTimeout::try_from(timeout.as_nanos().div_ceil(1_000_000) as u32).unwrap_or(EpollTimeout::ZERO);
         let mut events = [EpollEvent::empty(); MAX_READY_SOCKETS];

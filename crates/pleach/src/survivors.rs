@@ -33,7 +33,7 @@ impl Communicator {
 
     /// A communicator of those ranks of this one that are not lost, in the same order. Collective over them, also if this one has failed.
     ///
-    /// ```no_run
+    /// ```
     /// use pleach::{Error, Operator};
     ///
     /// let mut world = pleach::join()?;

@@ -42,6 +42,12 @@ pub struct FabricCounters {
     pub doubled_by_plan: u64,
     /// Packets that were on a cable when it went down, or were sent on a cable that was down.
     pub lost_on_down_links: u64,
+    /// Packets that a switch dropped because a queue or an input buffer was full (Ethernet).
+    pub queue_drops: u64,
+    /// Packets that a switch marked (ECN).
+    pub ecn_marks: u64,
+    /// Pause frames that reached a transmitter (PFC).
+    pub pauses: u64,
     /// Per link, for links with an error or a loss.
     #[serde(skip)]
     pub links: BTreeMap<u32, LinkErrorCounters>,
@@ -68,6 +74,11 @@ impl FabricCounters {
             LinkOutcome::Lost => self.lost_by_plan += 1,
             LinkOutcome::Overrun => self.overrun += 1,
         }
+        self.links.entry(channel).or_default().lost += 1;
+    }
+
+    pub(crate) fn note_queue_drop(&mut self, channel: ChannelId) {
+        self.queue_drops += 1;
         self.links.entry(channel).or_default().lost += 1;
     }
 

@@ -107,6 +107,11 @@ impl EventQueue {
         Some((SimTime::from_picos(entry.at), entry.what))
     }
 
+    /// Whether no event is pending.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Sorts the next bucket, so that [`Self::peek`] can read it.
     #[inline]
     pub fn look_ahead(&mut self) {

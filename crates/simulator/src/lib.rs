@@ -6,6 +6,7 @@ pub mod collective;
 mod counters;
 pub mod event_queue;
 pub mod fault;
+pub mod flows;
 pub mod host_collective;
 pub mod link_rate;
 pub mod messaging;
@@ -24,9 +25,13 @@ pub mod segmented;
 pub mod shared_fabric;
 pub mod slab;
 mod traffic;
+pub mod workload;
 
 pub use counters::{FabricCounters, LinkErrorCounters};
-pub use network::{Forwarding, LinkParameters};
+pub use network::{
+    EcnMarking, EthernetParameters, Forwarding, LinkParameters, PauseThresholds, RouteChoice, Telemetry,
+    TelemetryBucket,
+};
 pub use processor::{HostCosts, OsNoise, TransportService};
 pub use residue::FabricResidue;
 pub use traffic::{BackgroundTraffic, TrafficPattern, TrafficSummary};

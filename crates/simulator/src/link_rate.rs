@@ -1,4 +1,4 @@
-//! InfiniBand links: widths, rates, line codes, and the time of a byte in picoseconds.
+//! InfiniBand and Ethernet links: widths, rates, line codes, and the time of a byte in picoseconds.
 //!
 //! In: a width and a rate. Out: exact serialisation times. The data rate is the rate after the line code (8b/10b up to QDR, 64b/66b
 //! after; from HDR on the signalling rate is chosen so that the data rate per lane is a round number after coding and forward
@@ -17,7 +17,7 @@ pub enum LinkWidth {
     X12,
 }
 
-/// A generation of InfiniBand signalling.
+/// A generation of InfiniBand signalling, or an Ethernet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkRate {
     /// Single data rate: 2.5 Gb/s a lane on the line, 2 of data.
@@ -36,6 +36,8 @@ pub enum LinkRate {
     Ndr,
     /// Extreme: 200 of data.
     Xdr,
+    /// Ethernet: so many Gb/s of data on the whole port, which counts as four lanes.
+    Ethernet(u16),
 }
 
 impl LinkWidth {
@@ -54,7 +56,7 @@ impl LinkWidth {
 
 impl LinkRate {
     /// All rates, by the names that scenarios use.
-    pub const NAMES: [(&'static str, Self); 8] = [
+    pub const NAMES: [(&'static str, Self); 16] = [
         ("SDR", Self::Sdr),
         ("DDR", Self::Ddr),
         ("QDR", Self::Qdr),
@@ -63,7 +65,23 @@ impl LinkRate {
         ("HDR", Self::Hdr),
         ("NDR", Self::Ndr),
         ("XDR", Self::Xdr),
+        ("10G", Self::Ethernet(10)),
+        ("25G", Self::Ethernet(25)),
+        ("40G", Self::Ethernet(40)),
+        ("50G", Self::Ethernet(50)),
+        ("100G", Self::Ethernet(100)),
+        ("200G", Self::Ethernet(200)),
+        ("400G", Self::Ethernet(400)),
+        ("800G", Self::Ethernet(800)),
     ];
+
+    /// The rate of an Ethernet; none for InfiniBand.
+    pub const fn gigabits(self) -> Option<u16> {
+        match self {
+            Self::Ethernet(gigabits) => Some(gigabits),
+            _ => None,
+        }
+    }
 
     /// Picoseconds per byte of one lane, as an exact fraction.
     const fn lane_picos_per_byte(self) -> (u64, u64) {
@@ -76,6 +94,7 @@ impl LinkRate {
             Self::Hdr => (160, 1),
             Self::Ndr => (80, 1),
             Self::Xdr => (40, 1),
+            Self::Ethernet(gigabits) => (4 * 8_000, gigabits as u64),
         }
     }
 }
@@ -98,6 +117,11 @@ impl ByteTime {
     pub const fn of_megabits(megabits: u64) -> Self {
         assert!(megabits > 0 && megabits <= 8_000_000, "a rate within reason");
         Self { picos: 8_000_000, per_bytes: megabits }.reduced()
+    }
+
+    /// Picoseconds of a byte.
+    pub fn picos_per_byte(self) -> f64 {
+        self.picos as f64 / self.per_bytes as f64
     }
 
     /// On one of `parts` equal channels into which such a port is split (SE-8).
@@ -144,7 +168,8 @@ mod tests {
             LinkRate::NAMES.iter().map(|(_, rate)| ByteTime::of(LinkWidth::X4, *rate).gigabits()).collect();
         assert_eq!(data[..3], [8.0, 16.0, 32.0]);
         assert!((data[3] - 54.545).abs() < 0.001);
-        assert_eq!(data[4..], [100.0, 200.0, 400.0, 800.0]);
+        assert_eq!(data[4..8], [100.0, 200.0, 400.0, 800.0]);
+        assert_eq!(data[8..], [10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0]);
     }
 
     #[test]

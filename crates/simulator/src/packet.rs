@@ -16,6 +16,8 @@ pub(crate) const NO_PACKET: PacketIndex = u32::MAX;
 
 /// The number of a driver among those that share the network; zero if there is only one.
 pub(crate) type DriverIndex = u16;
+/// The number of the flow engine, which is part of the network and shares it with any driver.
+pub(crate) const FLOW_DRIVER: DriverIndex = DriverIndex::MAX - 1;
 
 /// The faults of a packet. Rare, so they are stored outside the packet's cache line.
 #[derive(Clone, Debug)]
@@ -157,11 +159,14 @@ pub(crate) struct PacketPool {
     packets: Vec<SimulatedPacket>,
     free: Option<PacketIndex>,
     live: usize,
+    /// Of these, the packets of flows.
+    live_flows: usize,
 }
 
 impl PacketPool {
     pub(crate) fn add(&mut self, packet: SimulatedPacket) -> PacketIndex {
         self.live += 1;
+        self.live_flows += usize::from(packet.driver == FLOW_DRIVER);
         match self.free {
             Some(index) => {
                 let place = &mut self.packets[index as usize];
@@ -182,6 +187,7 @@ impl PacketPool {
         place.body = None;
         place.corruption = None;
         place.next = free;
+        self.live_flows -= usize::from(place.driver == FLOW_DRIVER);
         self.free = Some(index);
         self.live -= 1;
     }
@@ -195,6 +201,11 @@ impl PacketPool {
     /// The number of packets.
     pub(crate) fn live(&self) -> usize {
         self.live
+    }
+
+    /// The number of packets that belong to drivers, not to flows.
+    pub(crate) fn live_of_drivers(&self) -> usize {
+        self.live - self.live_flows
     }
 
     /// Bytes of the pool.

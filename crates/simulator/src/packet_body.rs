@@ -16,6 +16,7 @@ use wire::link_frame::{self, LinkFrame};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
 use wire::{Bth, IcrcCoverage, Lrh, Opcode, Packet, PacketHeaders, ServiceLevel, VirtualLane};
 
+use crate::flows::FlowPacket;
 use crate::segmented::MessagePart;
 
 /// The index of a state machine in a collective: the nodes of the tree first, then the members by rank.
@@ -128,6 +129,8 @@ pub(crate) enum PacketBody {
         /// The frame.
         frame: Frame<MessagePart>,
     },
+    /// A packet of a flow ([`crate::flows`]).
+    Flow(FlowPacket),
     /// A packet of a queue pair.
     Transport {
         /// The number of the receiving end.
@@ -167,14 +170,14 @@ impl PacketBody {
                 | AggregationMessageKind::Poll
                 | AggregationMessageKind::NotEntered => PacketPhase::Control,
             },
-            Self::Edge { .. } | Self::Host { .. } | Self::Transport { .. } => PacketPhase::Control,
+            Self::Edge { .. } | Self::Host { .. } | Self::Flow(_) | Self::Transport { .. } => PacketPhase::Control,
         }
     }
 
     fn message(&self) -> Option<&AggregationMessage> {
         match self {
             Self::Multicast { message, .. } | Self::Edge { frame: Frame::Data { message, .. }, .. } => Some(message),
-            Self::Edge { .. } | Self::Host { .. } | Self::Transport { .. } => None,
+            Self::Edge { .. } | Self::Host { .. } | Self::Flow(_) | Self::Transport { .. } => None,
         }
     }
 
@@ -183,6 +186,7 @@ impl PacketBody {
         match self {
             Self::Transport { payload, .. } => payload.len() as u32,
             Self::Host { frame: Frame::Data { message, .. }, .. } => message.bytes,
+            Self::Flow(packet) => packet.payload_bytes(),
             _ => self.message().map_or(0, |message| message.payload.len()),
         }
     }
@@ -201,6 +205,9 @@ impl PacketBody {
                 return (link_frame::OVERHEAD + Bth::SIZE) as u32 + message.bytes.next_multiple_of(4);
             }
             Self::Host { frame, .. } => return (link_frame::OVERHEAD + host_headers(frame).size()) as u32,
+            Self::Flow(packet) => {
+                return (link_frame::OVERHEAD + Bth::SIZE) as u32 + packet.payload_bytes().next_multiple_of(4);
+            }
             Self::Transport { headers, payload, .. } => {
                 return (link_frame::OVERHEAD + headers.size() + payload.len().next_multiple_of(4)) as u32;
             }
@@ -216,6 +223,10 @@ impl PacketBody {
         }
         if let Self::Host { frame, .. } = self {
             return link_frame(host_headers(frame), &vec![0; self.payload_bytes() as usize]);
+        }
+        if let Self::Flow(packet) = self {
+            let bth = Bth::new(Opcode::SendOnly, QpNumber(1), units::Psn::new(packet.sequence()));
+            return link_frame(bth.into(), &vec![0; self.payload_bytes() as usize]);
         }
         let mut message = Vec::new();
         if let Some(AggregationMessage { header, payload, .. }) = self.message() {
@@ -234,7 +245,7 @@ impl PacketBody {
                 let deth = wire::Deth { key: wire::QueueKey(0), source: QpNumber(1) };
                 PacketHeaders { deth: Some(deth), ..bth.into() }
             }
-            Self::Host { .. } | Self::Transport { .. } => unreachable!("returned above"),
+            Self::Host { .. } | Self::Flow(_) | Self::Transport { .. } => unreachable!("returned above"),
         };
         link_frame(headers, &message)
     }
@@ -242,7 +253,9 @@ impl PacketBody {
     fn framing(&self) -> PacketFraming {
         match self {
             Self::Transport { framing, .. } => *framing,
-            Self::Edge { .. } | Self::Multicast { .. } | Self::Host { .. } => PacketFraming::InfiniBand,
+            Self::Edge { .. } | Self::Multicast { .. } | Self::Host { .. } | Self::Flow(_) => {
+                PacketFraming::InfiniBand
+            }
         }
     }
 

@@ -48,6 +48,16 @@ impl<T> Slab<T> {
         self.places.get_mut(number as usize)?.as_mut()
     }
 
+    /// All values, in the order of their places.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
+    /// The places in use.
+    pub fn places(&self) -> impl Iterator<Item = u32> + '_ {
+        self.places.iter().enumerate().filter(|(_, value)| value.is_some()).map(|(place, _)| place as u32)
+    }
+
     /// How many values are stored.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()

@@ -214,6 +214,17 @@ impl Fabric {
         }
     }
 
+    /// The up ports of a switch of a fat tree, all of which lead to host `to`. None if the host is below the switch, or if the
+    /// fabric's formula offers no such choice.
+    pub fn up_ports(&self, at: NodeId, to: NodeId) -> Option<std::ops::Range<u16>> {
+        self.assert_exists(at);
+        self.assert_exists(to);
+        match &self.shape {
+            FabricShape::Xgft(shape) if self.is_host(to) => shape.up_ports_toward(at, to),
+            _ => None,
+        }
+    }
+
     /// The whole route: node and out port of every hop. Empty if `from` is `to` or there is no route.
     pub fn route(&self, from: NodeId, to: NodeId, flow: u32) -> Vec<NodePort> {
         let mut hops = Vec::new();

@@ -20,6 +20,17 @@ impl Xgft {
         self.port_toward_switch(self.coordinates(at), to, flow).map(NextHop::on_lane_0)
     }
 
+    /// The up ports of `at`, if host `to` is not below it.
+    pub(crate) fn up_ports_toward(&self, at: NodeId, to: NodeId) -> Option<std::ops::Range<u16>> {
+        let level = &self.levels[self.level_of(at)];
+        let subtree = level.planes.divide(u64::from(at.0 - level.first));
+        if level.hosts_below.divide(u64::from(to.0)) == subtree {
+            return None;
+        }
+        // Ports of a node are at most 65,535 (`bounded_ports`).
+        Some(level.children as u16..(level.children + level.parents.value()) as u16)
+    }
+
     #[inline]
     fn port_toward_host(&self, at: NodeId, to: NodeId, flow: u32) -> u32 {
         let level = &self.levels[self.level_of(at)];

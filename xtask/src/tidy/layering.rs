@@ -5,7 +5,7 @@ use super::tree::Tree;
 use crate::workspace::{Package, Purpose};
 
 /// The crates, bottom first: a crate may use those before it.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "pleach-units",
     "pleach-faults",
     "pleach-namespaces",
@@ -22,6 +22,7 @@ const LAYERS: [&str; 23] = [
     "pleach-hostmem",
     "pleach-bootstrap",
     "pleach-control",
+    "pleach-dashboard",
     "pleach-engine",
     "pleach",
     "pleach-c",

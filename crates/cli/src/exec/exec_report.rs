@@ -148,7 +148,7 @@ impl ExecReport {
             line(name, &value);
         }
         let Some(report) = &self.report else {
-            line("Pleach", NO_REPORT);
+            line("Pleach", if self.status == 0 { NO_REPORT } else { ENDED_EARLY });
             return text;
         };
         if !report.mpi.version.is_empty() {
@@ -249,6 +249,7 @@ impl ExecReport {
     }
 }
 
+const ENDED_EARLY: &str = "no report: the job ended before it came to MPI_Finalize";
 const NO_REPORT: &str = "no rank reported: the program did not call MPI_Finalize, is linked statically, is not an MPI program, or \
      rank 0 ran on a host without access to this host's temporary folder";
 
@@ -336,5 +337,8 @@ mod tests {
             ExecReport { launcher: "l".into(), seconds: 1.0, status: 0, report: None, nodes, lost, messages: None }
                 .table();
         assert!(table.contains("no rank reported"), "{table}");
+        let (nodes, lost) = (Vec::new(), Vec::new());
+        let table = ExecReport { launcher: "l".into(), seconds: 1.0, status: 7, report: None, nodes, lost }.table();
+        assert!(table.contains("no report: the job ended before") && !table.contains("statically"), "{table}");
     }
 }

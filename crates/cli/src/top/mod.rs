@@ -1,8 +1,10 @@
 //! `pleach top`: the manager's view of the cluster, refreshed periodically.
 
-mod rate_meter;
+mod history;
+mod model;
+mod screen;
 mod table;
-mod view;
+mod terminal;
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -12,11 +14,10 @@ use clap::ValueEnum;
 use control::{ClientError, ManagerClient};
 
 use crate::configuration::ManagerConnectionArgs;
+use dashboard::{ClusterView, ViewMeter};
 use lab::CommandOutcome;
-use rate_meter::RateMeter;
-use view::TopView;
 
-/// Shows jobs, groups, trees and nodes, operations per second and errors by cause.
+/// Shows jobs, groups, trees and nodes, operations per second, who is late, and errors by cause.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct TopArgs {
@@ -38,6 +39,9 @@ Examples:
   pleach top
   pleach top --manager 10.0.0.1:4797 --interval 5
   pleach top --once --format json | jq '.nodes[] | select(.alive | not) | .name'
+
+On a terminal: q quits, Tab or 1 to 5 chooses a list, s sorts, r reverses, / filters, p pauses, Enter shows all about a line, ? lists
+the keys. NO_COLOR=1 turns colours off.
 
 Rates cover the time between two reports of a node, which come twice a second; so even one view takes that long.";
 
@@ -66,36 +70,27 @@ pub(crate) fn run(arguments: &TopArgs) -> Result<CommandOutcome> {
         connected => connected.context("start `pleach manager`, or set --manager to its address")?,
     };
     let interval = Duration::from_secs_f64(arguments.interval);
-    let mut meter = RateMeter::default();
+    let mut meter = ViewMeter::default();
     let once = arguments.once || !std::io::stdout().is_terminal();
     if once {
-        let mut view = TopView::new(address, client.status()?, &mut meter);
+        let mut view = ClusterView::new(address, client.status()?, &mut meter);
         let began = Instant::now();
         while began.elapsed() < interval || !view.has_rates() && began.elapsed() < interval + TWO_REPORTS {
             std::thread::sleep(interval.saturating_sub(began.elapsed()).max(POLL_INTERVAL));
-            view = TopView::new(address, client.status()?, &mut meter);
+            view = ClusterView::new(address, client.status()?, &mut meter);
         }
         return print(&text(arguments.format, &view)?).map(|_| CommandOutcome::Passed);
     }
-    loop {
-        let text = match client.status() {
-            Ok(status) => text(arguments.format, &TopView::new(address, status, &mut meter))?,
-            // The next query reconnects.
-            Err(error) if arguments.format == TopFormat::Table => format!("{error}\n"),
-            Err(error) => return Err(error.into()),
-        };
-        let is_read = match arguments.format {
-            TopFormat::Table => print(&on_screen(&text))?,
-            TopFormat::Json => print(&text)?,
-        };
-        if !is_read {
-            return Ok(CommandOutcome::Passed);
-        }
+    if arguments.format == TopFormat::Table {
+        return terminal::run(client, address, interval).map(|()| CommandOutcome::Passed);
+    }
+    while print(&text(arguments.format, &ClusterView::new(address, client.status()?, &mut meter))?)? {
         std::thread::sleep(interval);
     }
+    Ok(CommandOutcome::Passed)
 }
 
-fn text(format: TopFormat, view: &TopView) -> Result<String> {
+fn text(format: TopFormat, view: &ClusterView) -> Result<String> {
     Ok(match format {
         TopFormat::Table => table::write(view),
         TopFormat::Json => serde_json::to_string(view)? + "\n",
@@ -112,34 +107,9 @@ fn print(text: &str) -> Result<bool> {
     }
 }
 
-/// The text with escape sequences that overwrite the screen from the upper left. Lines that do not fit are omitted, so that nothing
-/// scrolls.
-fn on_screen(text: &str) -> String {
-    let (width, height) = terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0));
-    let mut screen = String::from("\x1b[H");
-    let lines: Vec<&str> = text.lines().collect();
-    let room = usize::from(height).saturating_sub(2).max(1);
-    for line in lines.iter().take(room) {
-        screen.extend(line.chars().filter(|letter| !letter.is_control()).take(width.into()));
-        screen.push_str("\x1b[K\n");
-    }
-    if lines.len() > room {
-        screen.push_str(&format!("{} more lines; pleach top --once shows all\x1b[K", lines.len() - room));
-    }
-    screen + "\x1b[J"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_screen_is_overwritten_and_does_not_scroll() {
-        // Holds without a terminal and for a terminal of any size.
-        let screen = on_screen(&"a line\n".repeat(5_000));
-        assert!(screen.starts_with("\x1b[Ha line\x1b[K\n") && screen.ends_with("\x1b[J"));
-        assert!(screen.contains("more lines") && screen.matches("a line").count() < 5_000);
-    }
 
     #[test]
     fn intervals_are_positive_and_bounded() {

@@ -1,6 +1,6 @@
 //! The view as tables.
 
-use super::view::{GroupRow, JobRow, NodeRow, TopView};
+use dashboard::{ClusterView, GroupRow, JobRow, LateRow, NodeRow};
 use lab::number_format::{group_digits, pluralize, si_number};
 use lab::report::format_table;
 use manager::status::GroupPhase;
@@ -8,7 +8,7 @@ use manager::status::GroupPhase;
 /// Characters of a rejection reason that are shown beside a job.
 const MAX_REASON_CHARS: usize = 60;
 
-pub(super) fn write(view: &TopView) -> String {
+pub(super) fn write(view: &ClusterView) -> String {
     let alive = view.nodes.iter().filter(|node| node.alive).count();
     let mut text = format!(
         "pleach manager {} ({}): {alive} of {}, {}, {}, {} operations/s, {} in all\n",
@@ -50,6 +50,9 @@ pub(super) fn write(view: &TopView) -> String {
         "MIGRATIONS",
     ];
     section(&mut text, &head, || view.nodes.iter().map(node).collect());
+    section(&mut text, &["LATE", "AT NODE", "LAST IN", "MEAN WAIT", "LONGEST", "WAITING"], || {
+        view.late.iter().map(late).collect()
+    });
     section(&mut text, &["ERRORS BY CAUSE", "COUNT"], || {
         view.errors.iter().map(|(cause, count)| vec![cause.clone(), group_digits(*count)]).collect()
     });
@@ -69,11 +72,11 @@ fn section(text: &mut String, head: &[&str], rows: impl FnOnce() -> Vec<Vec<Stri
 }
 
 /// A rate, or `0?` if it is unknown: with a digit first, so that columns align.
-fn rate(per_second: Option<f64>) -> String {
+pub(super) fn rate(per_second: Option<f64>) -> String {
     per_second.map_or_else(|| "0?".to_owned(), si_number)
 }
 
-fn job(job: &JobRow) -> Vec<String> {
+pub(super) fn job(job: &JobRow) -> Vec<String> {
     let state = if job.attached { "attached" } else { "detached" };
     let why = job.last_refusal.as_deref().unwrap_or_default();
     vec![
@@ -89,7 +92,27 @@ fn job(job: &JobRow) -> Vec<String> {
     ]
 }
 
-fn group(group: &GroupRow) -> Vec<String> {
+pub(super) fn late(late: &LateRow) -> Vec<String> {
+    vec![
+        late.name.clone(),
+        late.at.clone(),
+        format!("{:.1} %", late.share * 100.0),
+        duration(late.mean_us),
+        duration(late.longest_us as f64),
+        late.waiting.map_or_else(|| "0?".to_owned(), |part| format!("{:.1} %", part * 100.0)),
+    ]
+}
+
+/// A time, from microseconds.
+pub(super) fn duration(micros: f64) -> String {
+    match micros {
+        micros if micros < 1e3 => format!("{micros:.0} us"),
+        micros if micros < 1e6 => format!("{:.2} ms", micros / 1e3),
+        micros => format!("{:.2} s", micros / 1e6),
+    }
+}
+
+pub(super) fn group(group: &GroupRow) -> Vec<String> {
     let phase = match group.phase {
         GroupPhase::Opening => "opening",
         GroupPhase::Open => "open",
@@ -112,7 +135,7 @@ fn group(group: &GroupRow) -> Vec<String> {
     ]
 }
 
-fn node(node: &NodeRow) -> Vec<String> {
+pub(super) fn node(node: &NodeRow) -> Vec<String> {
     let state = if node.alive { "alive" } else { "lost" };
     vec![
         node.name.clone(),

@@ -1,6 +1,9 @@
 //! `pleach launch` as a user runs it: real processes, real signals.
 
 mod between_hosts;
+#[path = "../manager/process.rs"]
+#[allow(dead_code, reason = "the tests of the manager use the rest")]
+mod daemons;
 mod host_processes;
 mod multicast;
 mod nodes;

@@ -1,8 +1,10 @@
 //! `pleach launch --nodes`: a manager and nodes for the job, which end with it.
 
 use super::between_hosts::{can_have_hosts, leftovers};
+use super::daemons::{Process, SECRET, client, until, wait_for_nodes};
 use super::processes::{Descendant, children, find, signal_to, wait_for_children};
 use super::*;
+use control::ManagerClient;
 
 /// A rank of the tests below: sums repeatedly, checks every sum, and prints its counters.
 #[test]
@@ -12,7 +14,17 @@ fn as_a_rank() {
     let world = pleach::join().expect("all ranks join");
     let (rank, size) = (f64::from(world.rank()), f64::from(world.size()));
     let rounds = std::env::var("PLEACH_TEST_ROUNDS").map_or(100, |rounds| rounds.parse().expect("a number"));
+    let seconds = std::env::var("PLEACH_TEST_SECONDS").ok().map(|seconds| seconds.parse().expect("a number"));
+    let began = Instant::now();
     for round in 0..rounds {
+        // All ranks must leave in the same round.
+        let mut is_over = [u8::from(seconds.is_some_and(|seconds: u64| began.elapsed().as_secs() >= seconds))];
+        if seconds.is_some() {
+            world.broadcast(&mut is_over, 0).expect("every rank takes part");
+        }
+        if is_over == [1] {
+            break;
+        }
         let mut sums = [rank + f64::from(round), 1.0];
         world.all_reduce(&mut sums, Operator::Sum).expect("every rank takes part");
         assert_eq!(sums, [size * (size - 1.0) / 2.0 + size * f64::from(round), size], "round {round}");
@@ -84,6 +96,71 @@ fn when_a_node_is_killed_the_job_goes_on() {
     let said = text(&output.stderr);
     assert!(said.contains("leaf1 was killed by SIGKILL; the job continues without it"), "{said}");
     assert_gone(&found.iter().map(|child| child.process).collect::<Vec<_>>());
+}
+
+/// Runs a job while it uses a node of this name; `then` gets the nodes. The job must still run when `then` returns, and end well.
+fn run_job_with_nodes(
+    names: &[&str],
+    topology: &str,
+    then: impl FnOnce(&Process, &mut Vec<Process>, &mut ManagerClient),
+) {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("renewal-{}.toml", names.join("-")));
+    std::fs::write(&file, topology).expect("the target folder can be written to");
+    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0", "--topology", &file.display().to_string()]);
+    let start = |name: &&str| Process::start(&["node", "--manager", &manager.line, "--name", name]);
+    let mut nodes: Vec<Process> = names.iter().map(start).collect();
+    let mut client = client(&manager);
+    wait_for_nodes(&mut client, names.len());
+    let mut command = as_ranks(&["-n", "3", "--ranks-per-host", "1", "--manager", &manager.line]);
+    command.env("PLEACH_TEST_ROUNDS", "1000000000").env("PLEACH_TEST_SECONDS", "25").env("PLEACH_SECRET", SECRET);
+    let child = command.spawn().expect("pleach starts");
+    until("the job has a group", || node_in_use(&mut client).is_some());
+    then(&manager, &mut nodes, &mut client);
+    assert_eq!(client.status().expect("it answers").jobs.len(), 1, "the job still runs");
+    let output = child.wait_with_output().expect("a child of this test");
+    assert_eq!(counters(&output).len(), 3, "{}", text(&output.stderr));
+}
+
+/// The node that serves the job's group through which operations go.
+fn node_in_use(client: &mut ManagerClient) -> Option<String> {
+    let operations = |client: &mut ManagerClient| -> Vec<(String, u64)> {
+        let status = client.status().expect("it answers");
+        let alive = status.nodes.into_iter().filter(|node| node.alive);
+        alive.map(|node| (node.name, node.report.operations)).collect()
+    };
+    let before = operations(client);
+    std::thread::sleep(Duration::from_millis(200));
+    let after = operations(client);
+    let advanced = |(name, count): &(String, u64)| before.iter().any(|(old, was)| old == name && count > was);
+    after.into_iter().find(advanced).map(|(name, _)| name)
+}
+
+const ONE_OR_TWO: &str = "[[node]]\nname = \"one\"\nserves = [\"*\"]\n[[node]]\nname = \"two\"\nserves = [\"*\"]\n";
+const ONLY: &str = "[[node]]\nname = \"only\"\nserves = [\"*\"]\n";
+
+#[test]
+fn a_job_whose_node_is_killed_uses_another_node() {
+    run_job_with_nodes(&["one", "two"], ONE_OR_TWO, |_, nodes, client| {
+        let mut first = None;
+        until("operations go through a node", || {
+            first = node_in_use(client);
+            first.is_some()
+        });
+        let first = first.expect("just seen");
+        let (lost, other) = if first == "one" { (0, "two") } else { (1, "one") };
+        drop(nodes.remove(lost));
+        until("the job uses the other node", || node_in_use(client).as_deref() == Some(other));
+    });
+}
+
+#[test]
+fn a_job_returns_to_its_node_when_that_comes_back() {
+    run_job_with_nodes(&["only"], ONLY, |manager, nodes, client| {
+        nodes.clear();
+        until("the node is lost", || client.status().expect("it answers").nodes.iter().all(|node| !node.alive));
+        nodes.push(Process::start(&["node", "--manager", &manager.line, "--name", "only"]));
+        until("the job uses it again", || node_in_use(client).is_some());
+    });
 }
 
 #[test]

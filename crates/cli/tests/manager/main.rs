@@ -1,9 +1,15 @@
 //! `pleach manager`, `pleach node`, `pleach top` and `pleach doctor` as processes.
 
+mod browser;
 mod memory;
+mod page;
 mod process;
 mod settings;
+mod swarm;
+mod terminal;
 mod tools;
+mod web;
+mod web_figures;
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -57,12 +63,4 @@ fn a_manager_without_descriptors_does_not_spin_and_accepts_clients_again() {
     let mut client = connect().expect("it is accepted although the other connections are still open");
     client.status().expect("it answers");
     drop(connections);
-}
-
-/// CPU time of a process, in steps of 10 ms.
-fn processor_time(id: u32) -> Duration {
-    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("it lives");
-    let fields: Vec<&str> = text.rsplit_once(") ").expect("a name in brackets").1.split(' ').collect();
-    let ticks = |at: usize| fields[at].parse::<u64>().expect("a number");
-    Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }

@@ -133,22 +133,6 @@ fn metrics_are_shown_on_request() {
     );
 }
 
-/// The TCP ports on which a process listens.
-fn listening_ports(id: u32) -> Vec<u16> {
-    let open = std::fs::read_dir(format!("/proc/{id}/fd")).expect("it lives").flatten();
-    let sockets: Vec<String> = open
-        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
-        .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
-        .collect();
-    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
-    let listens = |line: &str| -> Option<u16> {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_ours = *fields.get(3)? == "0A" && sockets.iter().any(|socket| Some(&socket.as_str()) == fields.get(9));
-        u16::from_str_radix(fields[1].split(':').nth(1)?, 16).ok().filter(|_| is_ours)
-    };
-    table.lines().filter_map(listens).collect()
-}
-
 /// A rank of the test below: sums until the given file is removed.
 #[test]
 #[ignore = "another test launches it"]

@@ -5,6 +5,7 @@
 
 mod membership;
 mod node_data_plane;
+mod node_pace;
 #[cfg(test)]
 mod tests;
 

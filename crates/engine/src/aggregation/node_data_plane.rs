@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use manager::message::{GroupKey, NodeReport};
-use manager::{ControlError, DistributionSpec as Spread, SeatChild, SeatSpec};
+use manager::{AggregationNodeId, ControlError, DistributionSpec as Spread, SeatChild, SeatSpec};
 use protocol::aggregation::{
     AggregationAction, AggregationNode, DownwardDelivery, EdgeIndex, ImplicitAck, NodeCounters, NodeLoad, Outbox,
     ParentLink, Plane, SeatConfig,
@@ -20,6 +20,7 @@ use protocol::connection::path::{MigrationRole, PathPolicy};
 use units::{Epoch, GroupId, QpNumber, Time};
 
 use super::edge_policy;
+use super::node_pace::NodePace;
 use control::{DataPlane, SeatFailure};
 use transport::edges::MulticastRole;
 use transport::edges::{EdgeSide, TreeEdge, TreeEdgeEvent, TreeEdges};
@@ -32,8 +33,8 @@ struct InstalledSeat {
     node: AggregationNode,
     /// The number of each edge, by index.
     edges: Vec<QpNumber>,
-    /// The names of neighbours that are nodes, by their numbers.
-    names: Vec<(u32, String)>,
+    /// The names of neighbours, `node rack3` or a host, by their numbers.
+    names: BTreeMap<u32, String>,
     /// The loss of a neighbour is reported.
     loss_reported: bool,
 }
@@ -50,6 +51,7 @@ pub struct NodeDataPlane {
     troubles: Vec<SeatFailure>,
     /// The totals of removed seats.
     past: NodeTotals,
+    pace: NodePace,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -73,6 +75,7 @@ impl NodeDataPlane {
             outbox: Outbox::default(),
             troubles: Vec::new(),
             past: NodeTotals::default(),
+            pace: NodePace::default(),
         })
     }
 
@@ -174,8 +177,13 @@ impl InstalledSeat {
     fn trouble(&mut self, group: GroupId) -> Option<SeatFailure> {
         let peer = self.node.lost_peer().filter(|_| !self.loss_reported)?;
         self.loss_reported = true;
-        let name = self.names.iter().find(|(number, _)| *number == peer).map(|(_, name)| name);
-        let who = name.map_or_else(|| format!("rank {peer}"), |name| format!("node {name}"));
+        let name = self.names.get(&peer);
+        let who = match (AggregationNodeId::from_peer(peer), name) {
+            (None, Some(host)) => format!("rank {peer} on {host}"),
+            (None, None) => format!("rank {peer}"),
+            (Some(_), Some(name)) => name.clone(),
+            (Some(number), None) => format!("node {}", number.0),
+        };
         let group = GroupKey { group, epoch: self.epoch };
         Some(SeatFailure { group, what: format!("{who} does not answer") })
     }
@@ -203,6 +211,16 @@ impl NodeTotals {
             },
         }
     }
+}
+
+/// What operators call the neighbours of a seat.
+fn neighbour_names(spec: &SeatSpec) -> BTreeMap<u32, String> {
+    let children = spec.children.iter().filter_map(|child| match &child.who {
+        SeatChild::Member { rank, host, .. } => (!host.is_empty()).then(|| (rank.0, host.clone())),
+        SeatChild::Seat { spec, .. } => Some((spec.node.0, format!("node {}", spec.name))),
+    });
+    let parent = spec.parent.iter().map(|parent| (parent.node.0, format!("node {}", parent.name)));
+    children.chain(parent).collect()
 }
 
 impl DataPlane for NodeDataPlane {
@@ -264,8 +282,7 @@ impl DataPlane for NodeDataPlane {
             let _ = self.tree_edges.join_multicast(spec.group, to, spec.key, role);
         }
         let edges = neighbours.iter().map(|(edge, ..)| *edge).collect();
-        let below = spec.seats_below().map(|(_, below)| (below.node.0, below.name.clone()));
-        let names = below.chain(spec.parent.iter().map(|parent| (parent.node.0, parent.name.clone()))).collect();
+        let names = neighbour_names(spec);
         self.timers.set(spec.group, node.deadline());
         self.seats.insert(spec.group, InstalledSeat { epoch: spec.epoch, node, edges, names, loss_reported: false });
         Ok(())
@@ -277,6 +294,7 @@ impl DataPlane for NodeDataPlane {
         }
         let Some(seat) = self.seats.remove(&group.group) else { return };
         let with = self.past.plus(&seat);
+        self.pace.keep(&seat.node, &seat.names);
         // Its memory is free.
         self.past = NodeTotals { load: NodeLoad { in_flight: 0, bytes: 0, ..with.load }, ..with };
         self.troubles.retain(|trouble| trouble.group != group);
@@ -322,6 +340,8 @@ impl DataPlane for NodeDataPlane {
             received: tree_edges.received,
             migrations: totals.load.migrations,
             dropped: dropped.into_iter().map(|(cause, count)| (cause.to_owned(), count)).collect(),
+            times: self.pace.times(self.seats.values().map(|seat| &seat.node)),
+            late: self.pace.late(self.seats.values().map(|seat| (&seat.node, &seat.names))),
         }
     }
 }

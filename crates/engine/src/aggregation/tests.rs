@@ -74,7 +74,7 @@ impl TestTree {
                 ChildSpec {
                     edge: QpNumber(0x200 + leader),
                     addresses,
-                    who: SeatChild::Member { leader, rank: Rank(leader) },
+                    who: SeatChild::Member { leader, rank: Rank(leader), host: format!("host{leader}") },
                 }
             });
             let root = ParentSpec {
@@ -197,6 +197,29 @@ fn members_of_a_tree_of_nodes_get_the_sum() {
         }
     }
     assert_eq!(tree.nodes[2].report().operations, 100);
+}
+
+#[test]
+fn a_node_reports_which_child_was_late_and_by_how_much() {
+    let mut tree = TestTree::new(&FaultInjector::default());
+    let pause = Duration::from_millis(30);
+    for _ in 0..3 {
+        (0..3).for_each(|leader| tree.start(leader, 1));
+        tree.run(1, pause);
+        tree.start(3, 1);
+        tree.run(1, PATIENCE);
+    }
+    let leaf = tree.nodes[1].report();
+    assert_eq!((leaf.late[0].name.as_str(), leaf.late[0].times_last, leaf.late[0].operations), ("host3", 3, 3));
+    assert!(leaf.late[0].waited_us >= 3 * 25_000 && leaf.late[0].longest_us >= 25_000, "{:?}", leaf.late);
+    assert!(leaf.late[0].longest_us <= leaf.late[0].waited_us);
+    let root = tree.nodes[2].report();
+    assert_eq!((root.late[0].name.as_str(), root.late.len()), ("node node 1", 1), "{:?}", root.late);
+    assert_eq!(root.times.iter().sum::<u64>(), 3);
+    assert!(root.times.len() >= 15 && root.times.last() != Some(&0), "30 ms is above 2^14 us: {:?}", root.times);
+    // What a removed seat measured is kept.
+    tree.nodes[1].remove(GROUP);
+    assert_eq!((tree.nodes[1].report().late, tree.nodes[1].report().times), (leaf.late, leaf.times));
 }
 
 #[test]
@@ -397,7 +420,7 @@ fn a_node_reports_its_load_and_its_lost_neighbours() {
         tree.start(leader, 1);
     }
     tree.run(1, PATIENCE);
-    let trouble = SeatFailure { group: GROUP, what: "rank 3 does not answer".to_owned() };
+    let trouble = SeatFailure { group: GROUP, what: "rank 3 on host3 does not answer".to_owned() };
     assert_eq!(tree.nodes[1].next_failure(), Some(trouble));
     assert_eq!(tree.nodes[1].next_failure(), None, "once");
 }

@@ -10,9 +10,10 @@ use protocol::collective::{
 use units::{Epoch, OpId, Rank};
 use wire::transfer::TransferName;
 
-use super::leader_group::{GroupIo, HOST_STREAM, LeaderGroup, RunningSchedule, TreeState};
+use super::leader_group::{GroupIo, HOST_STREAM, LeaderGroup, RunningSchedule};
 use super::leader_message::{LeaderMessage, LeaderMessageKind};
 use super::tree_operation::{LeaderNetworkError, OperationHandle};
+use super::tree_stream::TreeState;
 
 /// Messages for operations that have not begun here. Peers of the same job never send more.
 const MAX_EARLY_MESSAGES: usize = 1 << 14;

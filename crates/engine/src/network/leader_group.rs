@@ -4,7 +4,7 @@
 //! each operation, once. Two streams of operations, each in the same order at every leader: one among the hosts (term 0), one
 //! through the tree (term of the tree). When the tree fails, its stream continues among the hosts from the first fragment
 //! that any leader lacks, with the fold order of the tree: the same bits. In a tree whose results arrive by multicast,
-//! broadcasts may be multicast and barriers polled. Rules: P-59, P-60, P-50 to P-53.
+//! broadcasts may be multicast and barriers polled. Rules: P-59, P-60, P-50 to P-53. `tree_switch` changes to another tree.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,12 +13,14 @@ use manager::{DistributionSpec, FoldTree, GroupDescriptor};
 use protocol::aggregation::{AckBarrierCounter, AggregationAction, OperationMode, OperationStartError};
 use protocol::collective::{CollectiveOperation, FoldOrder, FoldTreeNode, ScheduleAction, ScheduleExecutor};
 use protocol::{BufferPool, Payload};
-use units::{Epoch, GroupId, OpId, Rank};
+use units::{Epoch, GroupId, OpId, Rank, Time};
 
 use super::leader_message::{LeaderMessage, LeaderMessageKind};
 use super::mesh::Mesh;
 use super::streams::StreamTable;
-use super::tree_operation::{LeaderNetworkError, OperationHandle, ReplayFragment, TreeMethod, TreeOperation};
+use super::tree_offer::{SwitchEvent, TreeSwitch};
+use super::tree_operation::{LeaderNetworkError, OperationHandle, TreeMethod, TreeOperation};
+use super::tree_stream::{TreeState, TreeStream};
 use crate::aggregation::{Membership, TreeEdgeEvent, TreeEdges};
 
 /// The term of the operations among the hosts.
@@ -33,35 +35,7 @@ pub(super) struct GroupIo<'a> {
     pub mesh: &'a mut Mesh,
     pub streams: &'a mut StreamTable,
     pub results: &'a mut OperationResults,
-}
-
-pub(super) struct TreeStream {
-    pub opened: GroupDescriptor,
-    /// The term of the stream: all leaders count the trees of the group alike.
-    pub term: Epoch,
-    pub order: Arc<FoldOrder>,
-    pub state: TreeState,
-    /// The number of the next fragment.
-    pub next: OpId,
-    /// Fragments without a result, in the order of their numbers.
-    pub unfinished: VecDeque<OpId>,
-    /// The last fragments, finished or not: a leader with the result of `m` may be asked for `m - window + 1` (P-59).
-    pub replay_log: VecDeque<ReplayFragment>,
-    /// Buffers for their payload.
-    pub pool: BufferPool,
-    pub operations: VecDeque<TreeOperation>,
-    /// When an acknowledgement barrier is due; none if leaders cannot multicast.
-    pub ack_barrier: Option<AckBarrierCounter>,
-}
-
-pub(super) enum TreeState {
-    Healthy(Box<Membership>),
-    /// The tree has failed; the leaders exchange their positions.
-    FallingBack {
-        positions: Vec<Option<OpId>>,
-    },
-    /// The hosts run the operations of the tree.
-    FallenBack,
+    pub switch_events: &'a mut Vec<SwitchEvent>,
 }
 
 /// An operation that runs among the hosts.
@@ -84,6 +58,8 @@ pub(super) struct LeaderGroup {
     pub(super) tree: Option<TreeStream>,
     /// The number of trees so far.
     pub(super) trees: u32,
+    /// Another tree that was offered after this one failed.
+    pub(super) switch: Option<TreeSwitch>,
     pub(super) broken: Option<LeaderNetworkError>,
     pub(super) schedule_actions: Vec<ScheduleAction>,
     /// Empty between calls; keeps its allocation.
@@ -103,6 +79,7 @@ impl LeaderGroup {
             recent: VecDeque::new(),
             tree: None,
             trees: 0,
+            switch: None,
             broken: None,
             schedule_actions: Vec::new(),
             actions: Vec::new(),
@@ -143,27 +120,34 @@ impl LeaderGroup {
         tree_edges: &mut TreeEdges,
         opened: GroupDescriptor,
     ) -> Result<(), LeaderNetworkError> {
-        let order = fold_order(&opened.fold, self.size()).ok_or(LeaderNetworkError::ProtocolError)?;
-        let place = opened.leaders.len() == self.leaders.len();
-        let membership = Membership::join(tree_edges, &opened, self.me.index()).ok().filter(|_| place);
-        let membership = membership.ok_or(LeaderNetworkError::ProtocolError)?;
+        let stream = self.join_tree(tree_edges, opened).ok_or(LeaderNetworkError::ProtocolError)?;
         self.trees += 1;
+        self.tree = Some(stream);
+        Ok(())
+    }
+
+    /// Joins a tree: the stream of its operations. None if the plan is not for this group.
+    pub(super) fn join_tree(&self, tree_edges: &mut TreeEdges, opened: GroupDescriptor) -> Option<TreeStream> {
+        let order = fold_order(&opened.fold, self.size())?;
+        if opened.leaders.len() != self.leaders.len() {
+            return None;
+        }
+        let membership = Membership::join(tree_edges, &opened, self.me.index()).ok()?;
         let can_multicast = matches!(opened.distribution, DistributionSpec::Multicast { .. });
         // One more than the replay log holds, and one for the fragment in flight.
         let pool = BufferPool::new(2 * opened.window as usize + 2);
-        self.tree = Some(TreeStream {
+        Some(TreeStream {
             pool,
             ack_barrier: AckBarrierCounter::new(opened.window).filter(|_| can_multicast),
             opened,
-            term: Epoch(self.trees),
+            term: Epoch(self.trees + 1),
             order: Arc::new(order),
             state: TreeState::Healthy(Box::new(membership)),
             next: OpId(0),
             unfinished: VecDeque::new(),
             replay_log: VecDeque::new(),
             operations: VecDeque::new(),
-        });
-        Ok(())
+        })
     }
 
     /// Detaches the tree. All leaders do so between the same two operations, when none is in progress.
@@ -211,13 +195,24 @@ impl LeaderGroup {
                 && self.tree.as_ref().is_none_or(has_all)
     }
 
-    /// Issues as many fragments as the tree accepts, in order.
+    /// Issues as many fragments as the tree accepts, and continues with the next tree where the operations of this one end.
     pub(super) fn issue_fragments(&mut self, group_io: &mut GroupIo<'_>) {
+        self.issue_in_current_tree(group_io);
+        while self.change_tree(group_io) {
+            self.issue_in_current_tree(group_io);
+        }
+    }
+
+    /// Issues as many fragments as the tree accepts, in order.
+    fn issue_in_current_tree(&mut self, group_io: &mut GroupIo<'_>) {
         while self.broken.is_none() {
             let Some(tree) = &mut self.tree else { return };
             let mut operations = tree.operations.iter();
             let Some(place) = operations.position(|operation| operation.issued < operation.fragments) else { return };
             let operation = &mut tree.operations[place];
+            if operation.issued == 0 && self.switch.as_ref().is_some_and(|switch| switch.holds_back(tree.next)) {
+                return;
+            }
             let mut mode = operation.mode(self.me);
             if mode == OperationMode::Multicast && tree.ack_barrier.is_some_and(|ack_barrier| ack_barrier.is_due()) {
                 // P-51: between operations as an operation of its own, for which no user waits; within one as an aggregated fragment.
@@ -271,12 +266,15 @@ impl LeaderGroup {
         let mut done = std::mem::take(&mut self.actions);
         if let Some(TreeStream { state: TreeState::Healthy(membership), .. }) = &mut self.tree {
             membership.handle(group_io.tree_edges, input, &mut done);
+        } else if let Some(switch) = &mut self.switch {
+            switch.handle_tree(input, group_io.tree_edges);
         }
         self.after_tree_actions(done, group_io);
     }
 
-    /// The deadline of the member has passed.
+    /// The deadline of the member or of an offered tree has passed.
     pub(super) fn handle_timeout(&mut self, group_io: &mut GroupIo<'_>) {
+        self.expire_offer(group_io);
         let mut done = std::mem::take(&mut self.actions);
         if let Some(TreeStream { state: TreeState::Healthy(membership), .. }) = &mut self.tree {
             membership.handle_timeout(group_io.tree_edges, &mut done);
@@ -333,15 +331,12 @@ impl LeaderGroup {
                 self.handle_round(from, &leader_message, group_io);
                 self.issue_fragments(group_io);
             }
-            LeaderMessageKind::FallbackPosition => {
-                if self.tree.as_ref().is_some_and(|tree| tree.term == leader_message.term) {
-                    self.fall_back(group_io);
-                    if let Some(TreeStream { state: TreeState::FallingBack { positions }, .. }) = &mut self.tree {
-                        positions[from.index()].get_or_insert(leader_message.op);
-                    }
-                    self.resume_when_all_reported(group_io);
-                }
-            }
+            LeaderMessageKind::FallbackPosition => self.handle_position(from, &leader_message, group_io),
+            LeaderMessageKind::TreeOffer
+            | LeaderMessageKind::SwitchAccept
+            | LeaderMessageKind::SwitchReject
+            | LeaderMessageKind::SwitchCommit
+            | LeaderMessageKind::SwitchAbort => self.handle_switch_message(from, leader_message, group_io),
             LeaderMessageKind::Mismatch => self.fail(LeaderNetworkError::Mismatch, group_io),
         }
     }
@@ -371,6 +366,7 @@ impl LeaderGroup {
     pub(super) fn fail(&mut self, error: LeaderNetworkError, group_io: &mut GroupIo<'_>) {
         let error = *self.broken.get_or_insert(error);
         self.early.clear();
+        self.drop_switch(group_io);
         for (_, running) in std::mem::take(&mut self.running) {
             group_io.results.extend(running.handle.map(|handle| (handle, Err(error))));
         }
@@ -382,8 +378,17 @@ impl LeaderGroup {
         }
     }
 
+    /// When the member or an offered tree needs attention at the latest.
+    pub(super) fn deadline(&self) -> Time {
+        let member = self.membership().map_or(Time::NEVER, Membership::deadline);
+        member.min(self.switch.as_ref().map_or(Time::NEVER, TreeSwitch::deadline))
+    }
+
     /// Leaves the tree for good.
     pub(super) fn close(self, tree_edges: &mut TreeEdges) {
+        if let Some(switch) = self.switch {
+            switch.leave(tree_edges);
+        }
         if let Some(TreeStream { state: TreeState::Healthy(membership), .. }) = self.tree {
             membership.leave(tree_edges);
         }

@@ -29,6 +29,16 @@ pub(super) enum LeaderMessageKind {
     FallbackPosition,
     /// The operation has failed at the sender: the ranks called different operations.
     Mismatch,
+    /// The first leader has another tree for the group; the payload describes it, encrypted (P-111).
+    TreeOffer,
+    /// To the first leader: the sender can use the offered tree, from this operation on.
+    SwitchAccept,
+    /// To the first leader: the sender cannot use the offered tree.
+    SwitchReject,
+    /// From the first leader: all use the offered tree from this operation on (P-112).
+    SwitchCommit,
+    /// From the first leader: nobody uses the offered tree.
+    SwitchAbort,
 }
 
 /// A whole message.
@@ -48,6 +58,11 @@ impl LeaderMessageKind {
             Self::Round(round) => (1, round),
             Self::FallbackPosition => (2, 0),
             Self::Mismatch => (3, 0),
+            Self::TreeOffer => (4, 0),
+            Self::SwitchAccept => (5, 0),
+            Self::SwitchReject => (6, 0),
+            Self::SwitchCommit => (7, 0),
+            Self::SwitchAbort => (8, 0),
         }
     }
 
@@ -56,6 +71,11 @@ impl LeaderMessageKind {
             1 => Some(Self::Round(round)),
             2 => Some(Self::FallbackPosition),
             3 => Some(Self::Mismatch),
+            4 => Some(Self::TreeOffer),
+            5 => Some(Self::SwitchAccept),
+            6 => Some(Self::SwitchReject),
+            7 => Some(Self::SwitchCommit),
+            8 => Some(Self::SwitchAbort),
             _ => None,
         }
     }

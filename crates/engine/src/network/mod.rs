@@ -11,7 +11,10 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod tree_fallback;
+mod tree_offer;
 mod tree_operation;
+mod tree_stream;
+mod tree_switch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -23,10 +26,11 @@ use std::time::Duration;
 use manager::GroupDescriptor;
 use manager::message::GroupKey;
 use protocol::collective::{CollectiveAlgorithm, InterHostMethod, ScheduledCollective};
-use units::{GroupId, QpNumber, Rank, Span, Time};
+use units::{Epoch, GroupId, QpNumber, Rank, Span, Time};
 
 pub use mesh::MeshConfig;
 pub use streams::StreamBuffers;
+pub use tree_offer::SwitchEvent;
 pub use tree_operation::{LeaderNetworkError, OperationHandle};
 
 use crate::aggregation::{Membership, MulticastSocket, ReadySockets, TreeEdgeCounters, TreeEdgeEvent, TreeEdges};
@@ -84,6 +88,7 @@ pub struct LeaderNetwork {
     inputs: Vec<TreeEdgeEvent>,
     events: Vec<MeshEvent>,
     results: OperationResults,
+    switch_events: Vec<SwitchEvent>,
     /// Sorted by handle: most are taken as soon as they are complete.
     done: OperationResults,
     /// Messages that arrived before this process entered their group.
@@ -115,6 +120,7 @@ impl LeaderNetwork {
             inputs: Vec::new(),
             events: Vec::new(),
             results: Vec::new(),
+            switch_events: Vec::new(),
             done: Vec::new(),
             unclaimed: Vec::new(),
             lingering: VecDeque::new(),
@@ -172,6 +178,7 @@ impl LeaderNetwork {
     /// Leaves a group. It stays for [`LINGER`], because other leaders may still need its answers.
     pub fn leave(&mut self, context: GroupId) {
         if self.groups.contains_key(&context) {
+            self.with_group(context, LeaderGroup::withdraw_offer);
             self.with_group(context, LeaderGroup::finish_multicasts);
             self.tree_edges.flush();
             let now = self.tree_edges.clock().now();
@@ -249,10 +256,54 @@ impl LeaderNetwork {
     pub fn tree_lost(&mut self, key: GroupKey) {
         let found = self.groups.iter().find(|(_, group)| {
             group.tree().is_some_and(|(opened, _)| (opened.group, opened.epoch) == (key.group, key.epoch))
+                || group.offered_tree() == Some(key)
         });
         if let Some(context) = found.map(|(context, _)| *context) {
-            self.with_group(context, LeaderGroup::fall_back);
+            self.with_group(context, |group, group_io| group.lose_tree(key, group_io));
         }
+    }
+
+    /// At the first leader of a group whose tree has failed: offers another tree to all leaders (P-111). They get `description`, from
+    /// which they must make the same descriptor. False, and nothing happens, if the group cannot use a tree now.
+    pub fn offer_tree(&mut self, context: GroupId, opened: GroupDescriptor, description: Vec<u8>) -> bool {
+        let now = self.tree_edges.clock().now();
+        let mut is_offered = false;
+        self.with_staged_tree(context, Some(opened), |group, opened, group_io| {
+            is_offered = opened.is_some_and(|opened| group.offer_tree(now, opened, description, group_io));
+        });
+        is_offered
+    }
+
+    /// Answers [`SwitchEvent::Offered`]; none if the description makes no sense.
+    pub fn answer_offer(&mut self, context: GroupId, term: Epoch, opened: Option<GroupDescriptor>) {
+        self.with_staged_tree(context, opened, |group, opened, group_io| group.answer_offer(term, opened, group_io));
+    }
+
+    /// What happened about offered trees.
+    pub fn next_switch_event(&mut self) -> Option<SwitchEvent> {
+        (!self.switch_events.is_empty()).then(|| self.switch_events.remove(0))
+    }
+
+    /// Runs a step of a group that may join a tree, and notes whose packets those of the tree are.
+    fn with_staged_tree(
+        &mut self,
+        context: GroupId,
+        opened: Option<GroupDescriptor>,
+        act: impl FnOnce(&mut LeaderGroup, Option<GroupDescriptor>, &mut GroupIo<'_>),
+    ) {
+        let attached = self.groups.get(&context).and_then(|group| {
+            let opened = opened.as_ref()?;
+            let edge = opened.leaders.get(group.me.index())?.edge;
+            Some((edge, opened.group))
+        });
+        if let Some((edge, tree)) = attached {
+            self.edges.retain(|_, owner| *owner != context); // Of the failed tree.
+            self.trees.retain(|_, owner| *owner != context);
+            self.edges.insert(edge, context);
+            self.trees.insert(tree, context);
+        }
+        self.with_group(context, |group, group_io| act(group, opened, group_io));
+        self.tree_edges.flush();
     }
 
     /// The caller knows that a rank is lost: every group with it fails.
@@ -554,11 +605,10 @@ impl LeaderNetwork {
     /// Runs a step of a group; then updates timers and collects results.
     fn with_group(&mut self, context: GroupId, act: impl FnOnce(&mut LeaderGroup, &mut GroupIo<'_>)) {
         let (Some(group), Some(mesh)) = (self.groups.get_mut(&context), &mut self.mesh) else { return };
-        let Self { tree_edges, streams, results, .. } = self;
-        let mut group_io = GroupIo { tree_edges, mesh, streams, results };
+        let Self { tree_edges, streams, results, switch_events, .. } = self;
+        let mut group_io = GroupIo { tree_edges, mesh, streams, results, switch_events };
         act(group, &mut group_io);
-        let deadline = group.membership().map_or(units::Time::NEVER, |membership| membership.deadline());
-        self.timers.set(TimerOwner::Group(context), deadline);
+        self.timers.set(TimerOwner::Group(context), group.deadline());
         if let Some(error) = group.failure() {
             self.streams.fail_group(context, error, &mut self.results);
         }

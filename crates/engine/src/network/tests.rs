@@ -3,6 +3,7 @@
 mod block_operations;
 mod multicast_operations;
 mod streamed_operations;
+mod tree_switches;
 mod whole_messages;
 
 use std::time::{Duration, Instant};
@@ -32,6 +33,15 @@ const SEGMENT: u32 = 64;
 
 fn loopback() -> Vec<SocketAddr> {
     vec!["127.0.0.1:0".parse().expect("an address")]
+}
+
+fn number(node: u32) -> AggregationNodeId {
+    AggregationNodeId(1 << 27 | node)
+}
+
+/// Each group has edges of its own.
+fn first_edge(group: GroupId) -> u32 {
+    0x100 * group.0
 }
 
 struct TestCluster {
@@ -75,13 +85,26 @@ impl TestCluster {
     }
 
     fn attach_tree_with(&mut self, fault_injector: &FaultInjector, distribution: DistributionSpec) {
+        let opened = self.start_nodes(fault_injector, distribution, GroupId(9));
+        for network in &mut self.networks {
+            network.attach_tree(WORLD, opened.clone()).expect("a plan for this group");
+        }
+    }
+
+    /// Replaces the nodes by new ones, which serve this group.
+    fn start_nodes(
+        &mut self,
+        fault_injector: &FaultInjector,
+        distribution: DistributionSpec,
+        group: GroupId,
+    ) -> GroupDescriptor {
         let (size, window) = (self.networks.len() as u32, self.window);
+        let first_edge = first_edge(group);
         let mut nodes: Vec<NodeDataPlane> =
             (0..3).map(|_| NodeDataPlane::open(&loopback(), fault_injector.clone()).expect("a socket")).collect();
-        let number = |node: u32| AggregationNodeId(1 << 27 | node);
         let spec = |node: u32, parent, children| SeatSpec {
             ticket: JobTicket { job: JobId(1), key: KEY },
-            group: GroupId(9),
+            group,
             epoch: Epoch(1),
             key: KEY,
             node: number(node),
@@ -95,11 +118,11 @@ impl TestCluster {
         let shares = [0..size - 2, size - 2..size];
         let mut below_root = Vec::new();
         for (leaf, share) in shares.iter().enumerate() {
-            let edge = QpNumber(0x100 + leaf as u32);
+            let edge = QpNumber(first_edge + 0x80 + leaf as u32);
             let children = share.clone().map(|leader| ChildSpec {
-                edge: QpNumber(0x200 + leader),
+                edge: QpNumber(first_edge + leader),
                 addresses: self.networks[leader as usize].addresses(),
-                who: SeatChild::Member { leader, rank: Rank(leader) },
+                who: SeatChild::Member { leader, rank: Rank(leader), host: String::new() },
             });
             let root = ParentSpec {
                 edge,
@@ -114,34 +137,42 @@ impl TestCluster {
             below_root.push(ChildSpec { edge, addresses: nodes[leaf].addresses(), who });
         }
         nodes[2].install(&spec(2, None, below_root)).expect("a free seat");
+        self.nodes = nodes;
+        self.describe_tree(distribution, group, &shares)
+    }
+
+    /// What the manager would tell of the tree.
+    fn describe_tree(
+        &self,
+        distribution: DistributionSpec,
+        group: GroupId,
+        shares: &[std::ops::Range<u32>; 2],
+    ) -> GroupDescriptor {
+        let size = self.networks.len() as u32;
         let fold = |share: &std::ops::Range<u32>| FoldTree::Fold(share.clone().map(FoldTree::Leader).collect());
-        let opened = GroupDescriptor {
-            group: GroupId(9),
+        GroupDescriptor {
+            group,
             epoch: Epoch(1),
             key: KEY,
-            window,
+            window: self.window,
             segment_bytes: SEGMENT,
             distribution,
             seats: (0..2)
                 .map(|leaf| SeatAddress {
                     node: number(leaf),
                     name: format!("node {leaf}"),
-                    addresses: nodes[leaf as usize].addresses(),
+                    addresses: self.nodes[leaf as usize].addresses(),
                 })
                 .collect(),
             leaders: (0..size)
                 .map(|leader| {
                     let seat = u32::from(leader >= size - 2);
                     let child = ChildIndex((leader - shares[seat as usize].start) as u16);
-                    LeaderAttachment { seat, edge: QpNumber(0x200 + leader), child }
+                    LeaderAttachment { seat, edge: QpNumber(first_edge(group) + leader), child }
                 })
                 .collect(),
             fold: FoldTree::Fold(shares.iter().map(fold).collect()),
-        };
-        for network in &mut self.networks {
-            network.attach_tree(WORLD, opened.clone()).expect("a plan for this group");
         }
-        self.nodes = nodes;
     }
 
     fn start(&mut self, rank: usize, collective: CollectiveOperation, data: Vec<u8>) {
@@ -159,6 +190,15 @@ impl TestCluster {
             preferred: None,
         };
         let method = if self.nodes.is_empty() { choose_method(&situation).method } else { self.method };
+        self.start_by(rank, method, collective, data);
+    }
+
+    /// By the tree's method, although its nodes may be gone.
+    fn start_in_tree(&mut self, rank: usize, collective: CollectiveOperation, data: Vec<u8>) {
+        self.start_by(rank, self.method, collective, data);
+    }
+
+    fn start_by(&mut self, rank: usize, method: InterHostMethod, collective: CollectiveOperation, data: Vec<u8>) {
         let handle = self.networks[rank].start(WORLD, method, collective, data);
         self.handles[rank].push(handle);
     }

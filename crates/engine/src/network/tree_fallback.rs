@@ -6,11 +6,12 @@
 use protocol::Payload;
 use protocol::aggregation::AbortCause;
 use protocol::collective::{CollectiveOperation, CollectiveSchedule, ScheduleExecutor};
-use units::OpId;
+use units::{OpId, Rank};
 
-use super::leader_group::{GroupIo, HOST_STREAM, LeaderGroup, RunningSchedule, TreeState};
+use super::leader_group::{GroupIo, HOST_STREAM, LeaderGroup, RunningSchedule};
 use super::leader_message::{LeaderMessage, LeaderMessageKind};
 use super::tree_operation::{LeaderNetworkError, ReplayFragment, TreeMethod};
+use super::tree_stream::{TreeState, TreeStream};
 
 impl LeaderGroup {
     pub(super) fn tree_failed(&mut self, op: OpId, cause: AbortCause, group_io: &mut GroupIo<'_>) {
@@ -51,6 +52,21 @@ impl LeaderGroup {
         let leader_message =
             LeaderMessage { context, term, op: position, kind, fingerprint: 0, payload: Payload::EMPTY };
         self.write_to_all(&leader_message, group_io);
+        self.resume_when_all_reported(group_io);
+    }
+
+    /// Another leader leaves the tree, and reports its position.
+    pub(super) fn handle_position(&mut self, from: Rank, leader_message: &LeaderMessage, group_io: &mut GroupIo<'_>) {
+        if !self.tree.as_ref().is_some_and(|tree| tree.term == leader_message.term) {
+            if let Some(switch) = &mut self.switch {
+                switch.note_early_position(from, leader_message);
+            }
+            return;
+        }
+        self.fall_back(group_io);
+        if let Some(TreeStream { state: TreeState::FallingBack { positions }, .. }) = &mut self.tree {
+            positions[from.index()].get_or_insert(leader_message.op);
+        }
         self.resume_when_all_reported(group_io);
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::downloads::download_link;
 use super::table::error_counts;
 use super::{LinkLine, SimulationReport, parameters};
 use crate::number_format::{group_digits, pluralize, si_number};
@@ -18,10 +19,13 @@ pub fn html(report: &SimulationReport) -> String {
     let mut page = open_page(&report.scenario.name);
     head(&mut page, report);
     latency(&mut page, report);
+    page.push_str(&super::traffic::html(&report.flows));
+    over_time(&mut page, report);
     fabric(&mut page, report);
     links(&mut page, report);
     failures(&mut page, report);
     all_parameters(&mut page, report);
+    data(&mut page, report);
     let _ = write!(
         page,
         "<footer>pleach simulate {} --seed {} · trace {} · {:.2} s, {} packet hops per second</footer>\n{CLOSE_PAGE}",
@@ -43,7 +47,7 @@ fn head(page: &mut String, report: &SimulationReport) {
         "<h1>{}</h1>\n<p class=\"about\">{}</p>\n<p class=\"verdict {class}\"><b>{sign}</b> {}</p>\n",
         escape(&report.scenario.name),
         escape(&about),
-        escape(&report.oracle.summary()),
+        escape(&verdict(report)),
     );
     let fabric = &report.fabric;
     let facts = [
@@ -57,6 +61,18 @@ fn head(page: &mut String, report: &SimulationReport) {
         let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
     }
     page.push_str("</dl>\n");
+}
+
+/// The oracle's verdict, and what became of the flows.
+fn verdict(report: &SimulationReport) -> String {
+    let mut text = report.oracle.summary();
+    if !report.flows.traffic.is_empty() || report.flows.workload.is_some() {
+        let _ = write!(text, "; {}", report.flows.summary());
+    }
+    if report.tree_rebuilds > 0 {
+        let _ = write!(text, "; tree rebuilt {}", pluralize(report.tree_rebuilds.into(), "time"));
+    }
+    text
 }
 
 fn latency(page: &mut String, report: &SimulationReport) {
@@ -97,24 +113,53 @@ fn latency(page: &mut String, report: &SimulationReport) {
     );
 }
 
+/// What happened over time, with the moments of faults.
+fn over_time(page: &mut String, report: &SimulationReport) {
+    let charts = report.timeline.charts();
+    if charts.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Over time</h2>\n<div class=\"charts\">\n");
+    for (title, chart) in charts {
+        let _ = writeln!(page, "<figure><figcaption>{}</figcaption>\n{chart}</figure>", escape(&title));
+    }
+    page.push_str("</div>\n");
+    for moment in report.timeline.faults.iter().take(32) {
+        let _ = writeln!(page, "<p class=\"about\">{} us: {}</p>", moment.at_us, escape(&moment.what));
+    }
+}
+
+/// The data as files.
+fn data(page: &mut String, report: &SimulationReport) {
+    let mut links = vec![
+        download_link("report.json", "application/json", &super::json(report)),
+        download_link("over-time.csv", "text/csv", &report.timeline.csv()),
+    ];
+    if !report.flows.traffic.is_empty() {
+        links.push(download_link("traffic.csv", "text/csv", &super::traffic::csv(&report.flows)));
+    }
+    let _ = writeln!(page, "<h2>Data</h2>\n<p>{}</p>", links.join(" · "));
+}
+
 fn fabric(page: &mut String, report: &SimulationReport) {
     let fabric = &report.fabric;
+    let (nodes, roots) =
+        (pluralize(fabric.tree_nodes as u64, "aggregation node"), pluralize(fabric.roots as u64, "root"));
+    let tree = if fabric.tree_nodes == 0 { String::new() } else { format!(" The tree has {nodes} and {roots}.") };
     let _ = write!(
         page,
-        "<h2>Fabric</h2>\n<p>{}: {}, {}, {}. The tree has {} and {}.</p>\n",
+        "<h2>Fabric</h2>\n<p>{}: {}, {}, {}.{tree}</p>\n",
         escape(&fabric.shape),
         pluralize(fabric.hosts.into(), "host"),
         pluralize(fabric.switches.into(), "switch"),
         pluralize(fabric.cables, "cable"),
-        pluralize(fabric.tree_nodes as u64, "aggregation node"),
-        pluralize(fabric.roots as u64, "root"),
     );
     let legend = report.diagram.legend();
     let stop = if legend.is_empty() { String::new() } else { format!(" {legend}.") };
     let _ = write!(
         page,
         "<figure class=\"picture\">\n{}<figcaption>\
-         <span class=\"key\"><i class=\"k-busy\"></i>carried packets: the stronger, the more</span>\
+         <span class=\"key\"><i class=\"k-busy\"></i>carried bytes: blue few, green half, orange as many as the busiest</span>\
          <span class=\"key\"><i class=\"k-idle\"></i>carried nothing</span>\
          <span class=\"key\"><i class=\"k-faulty\"></i>damage or loss: the stronger, the more</span>{}</figcaption>\n</figure>\n",
         report.diagram.svg(),

@@ -1,10 +1,13 @@
 //! The report of `pleach simulate`: built once from a run, rendered as text, JSON or an HTML page.
 
 mod comparison;
+mod downloads;
 mod fabric_diagram;
 mod html;
 mod parameters;
 mod table;
+mod timeline;
+mod traffic;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,6 +23,8 @@ use units::SimSpan;
 use crate::latency_distribution::LatencyDistribution;
 use crate::oracle_checker::OracleJudgement;
 use fabric_diagram::FabricDiagram;
+use timeline::RunTimeline;
+use traffic::FlowReport;
 
 pub use comparison::{SimulationComparison, comparison_html, comparison_table};
 pub use html::{html, latency_figure};
@@ -46,6 +51,11 @@ pub struct SimulationReport {
     pub(crate) damaged_links: Vec<LinkLine>,
     pub(crate) busiest_links: Vec<LinkLine>,
     pub(crate) oracle: OracleReport,
+    /// Traffic and workloads.
+    pub(crate) flows: FlowReport,
+    /// How often the aggregation tree was rebuilt after a failure.
+    pub(crate) tree_rebuilds: u32,
+    pub(crate) timeline: RunTimeline,
     /// Hash of all events: equal seeds and parameters give equal hashes.
     pub(crate) trace: String,
     pub(crate) machine: SimulationCost,
@@ -110,7 +120,7 @@ pub(crate) struct LinkLine {
 
 #[derive(Serialize)]
 pub(crate) struct OracleReport {
-    /// `bits`, `digests`, `delivery` or `nothing`.
+    /// `bits`, `digests`, `delivery`, `flows` (their bytes are counted) or `nothing`.
     pub(crate) looked_at: &'static str,
     /// Deliveries that were compared bit by bit with the reference.
     pub(crate) checked: u64,
@@ -177,6 +187,7 @@ impl OracleReport {
         };
         let checked = match self.looked_at {
             "nothing" => "nothing was checked".to_owned(),
+            "flows" => "every byte of every flow is counted once".to_owned(),
             "bits" => format!("{} checked bit by bit", pluralize(self.checked, "delivery")),
             "digests" => {
                 format!("{} checked by digest: the vectors exceed memory", pluralize(self.checked, "delivery"))
@@ -199,7 +210,7 @@ impl SimulationReport {
 
     /// True if an operation failed or did not end.
     pub fn has_failures(&self) -> bool {
-        self.operations.failed > 0 || self.oracle.failures > 0
+        self.operations.failed > 0 || self.oracle.failures > 0 || self.flows.has_failures()
     }
 
     /// Builds the report of a run.
@@ -248,6 +259,9 @@ impl SimulationReport {
             damaged_links,
             busiest_links,
             oracle: oracle_line(scenario, judgement),
+            flows: FlowReport::new(scenario, run),
+            tree_rebuilds: run.rebuilds(),
+            timeline: RunTimeline::new(scenario, run),
             trace: format!("{:#018x}", run.trace()),
             diagram: FabricDiagram::new(&scenario.fabric, &scenario.plan, run.links()),
             latency_series: latency_series(timings),
@@ -281,10 +295,10 @@ fn oracle_line(scenario: &Scenario, judgement: OracleJudgement) -> OracleReport 
     let line = |failure: &crate::oracle_checker::FailedOperation| FailureLine {
         operation: failure.op.0,
         rank: failure.rank.0,
-        cause: cause_text(&scenario.fabric, failure.cause),
+        cause: cause_text(scenario, failure.cause),
     };
     let cause = |group: &crate::oracle_checker::FailureGroup| CauseLine {
-        cause: cause_text(&scenario.fabric, group.cause),
+        cause: cause_text(scenario, group.cause),
         results: group.results,
         first_operation: group.first.0,
         last_operation: group.last.0,
@@ -307,6 +321,9 @@ fn looked_at(scenario: &Scenario) -> &'static str {
     let is_digest = |hosts: &simulator::segmented::SegmentedParameters| {
         matches!(hosts.vector.contents, VectorContents::Digest { .. })
     };
+    if !scenario.has_collective {
+        return "flows";
+    }
     if scenario.check == ResultCheck::Bits && scenario.hosts.as_ref().is_some_and(is_digest) {
         return "digests";
     }
@@ -314,8 +331,10 @@ fn looked_at(scenario: &Scenario) -> &'static str {
 }
 
 /// A cause in the names of the fabric.
-fn cause_text(fabric: &Fabric, cause: OperationFailure) -> String {
+fn cause_text(scenario: &Scenario, cause: OperationFailure) -> String {
     use protocol::aggregation::AbortCause;
+    let fabric: &Fabric = &scenario.fabric;
+    let host = |rank: u32| scenario.placement.get(rank as usize).copied().unwrap_or(rank);
     let name = |node: u32| fabric.name(NodeId(node));
     match cause {
         OperationFailure::Aborted(AbortCause::LostPeer(node)) if node < fabric.nodes() => {
@@ -323,7 +342,7 @@ fn cause_text(fabric: &Fabric, cause: OperationFailure) -> String {
         }
         OperationFailure::Aborted(cause) => cause.to_string(),
         OperationFailure::Unreachable { from, to } => {
-            format!("{} gets no answer from {} over any route", name(from.0), name(to.0))
+            format!("{} gets no answer from {} over any route", name(host(from.0)), name(host(to.0)))
         }
     }
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use simulator::collective::{ContributionContents, ControlPath, Replication};
 use simulator::fault::{FaultKind, FaultPlan, FaultRule, PhaseFilter};
 use simulator::link_rate::{LinkRate, LinkWidth};
-use simulator::scenario::Scenario;
 use simulator::scenario::names::{
     CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACINGS, RESEND_WIDTHS, SHARINGS, host_operation_names,
     operation_names, word,
 };
+use simulator::scenario::{ROUTE_CHOICES, Scenario};
 use simulator::segmented::{SegmentedParameters, VectorContents};
 
 use crate::number_format::group_digits;
@@ -21,7 +21,7 @@ pub(super) fn parameters(scenario: &Scenario) -> BTreeMap<&'static str, BTreeMap
 
 fn link(scenario: &Scenario) -> BTreeMap<&'static str, String> {
     let link = &scenario.link;
-    BTreeMap::from([
+    let mut fields = BTreeMap::from([
         ("width", word(&LinkWidth::NAMES, scenario.width).to_owned()),
         ("rate", word(&LinkRate::NAMES, scenario.rate).to_owned()),
         ("wire-ns", link.wire.as_nanos_f64().to_string()),
@@ -30,10 +30,31 @@ fn link(scenario: &Scenario) -> BTreeMap<&'static str, String> {
         ("forwarding", word(&FORWARDINGS, link.forwarding).to_owned()),
         ("virtual-lanes", link.virtual_lanes.to_string()),
         ("buffer-bytes", link.buffer_bytes.to_string()),
-    ])
+        ("routing", word(&ROUTE_CHOICES, scenario.routing).to_owned()),
+    ]);
+    if let Some(ethernet) = &scenario.ethernet {
+        fields.remove("width");
+        let control = if ethernet.pause.is_some() { "pfc" } else { "none" };
+        fields.insert("flow-control", control.to_owned());
+        if let Some(ecn) = ethernet.ecn {
+            fields.insert("ecn-min-bytes", ecn.min_bytes.to_string());
+            fields.insert("ecn-max-bytes", ecn.max_bytes.to_string());
+            fields.insert("ecn-probability", ecn.probability.to_string());
+        }
+        if let Some(pause) = ethernet.pause {
+            fields.insert("pause-bytes", pause.pause_bytes.to_string());
+            fields.insert("resume-bytes", pause.resume_bytes.to_string());
+        }
+        let has_dcqcn = scenario.flows.as_ref().is_some_and(|flows| flows.parameters.dcqcn.is_some());
+        fields.insert("congestion-control", if has_dcqcn { "dcqcn" } else { "none" }.to_owned());
+    }
+    fields
 }
 
 fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
+    if !scenario.has_collective {
+        return BTreeMap::from([("operation", "none".to_owned()), ("algorithm", "flows".to_owned())]);
+    }
     scenario.hosts.as_ref().map_or_else(|| by_tree(scenario), |hosts| among_hosts(scenario, hosts))
 }
 
@@ -148,6 +169,9 @@ fn by_tree(scenario: &Scenario) -> BTreeMap<&'static str, String> {
 /// The operation in one line.
 pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static str, String>>) -> String {
     let field = |name: &str| parameters["collective"].get(name).map_or("", String::as_str);
+    if field("operation") == "none" {
+        return "traffic and workloads alone".to_owned();
+    }
     let contents = match field("size-only-bytes") {
         _ if field("operation") == "barrier" => "no data".to_owned(),
         "" if field("count").is_empty() => {
@@ -186,10 +210,13 @@ pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static st
 /// The links in one line.
 pub(super) fn links(parameters: &BTreeMap<&'static str, BTreeMap<&'static str, String>>) -> String {
     let field = |name: &str| parameters["link"].get(name).map_or("", String::as_str);
+    let technology = match field("flow-control") {
+        "" => format!("{} {}", field("width"), field("rate")),
+        "pfc" => format!("{} Ethernet, lossless (PFC), routes {}", field("rate"), field("routing")),
+        _ => format!("{} Ethernet, lossy, routes {}", field("rate"), field("routing")),
+    };
     format!(
-        "{} {}, {}; wire {} ns, switch {} ns, adapter {} ns",
-        field("width"),
-        field("rate"),
+        "{technology}, {}; wire {} ns, switch {} ns, adapter {} ns",
         field("forwarding"),
         field("wire-ns"),
         field("switch-delay-ns"),

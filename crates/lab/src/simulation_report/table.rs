@@ -19,10 +19,18 @@ pub fn table(report: &SimulationReport) -> String {
     let mut text = String::new();
     head(&mut text, report);
     latencies(&mut text, report);
+    text.push_str(&super::traffic::text(&report.flows));
     errors(&mut text, report);
     links(&mut text, "links with the most damage", &report.damaged_links);
     failures(&mut text, report);
+    if report.tree_rebuilds > 0 {
+        let times = pluralize(report.tree_rebuilds.into(), "time");
+        writeln!(text, "\nthe aggregation tree was rebuilt {times} on what was left").expect(IN_MEMORY);
+    }
     writeln!(text, "\noracle      {}", report.oracle.summary()).expect(IN_MEMORY);
+    if !report.flows.traffic.is_empty() || report.flows.workload.is_some() {
+        writeln!(text, "flows       {}", report.flows.summary()).expect(IN_MEMORY);
+    }
     text
 }
 
@@ -115,6 +123,11 @@ fn errors(text: &mut String, report: &SimulationReport) {
         .into_iter()
         .map(|(_, name, number)| vec![name.to_owned(), group_digits(number)])
         .collect();
+    let counters = &report.counters;
+    if counters.ecn_marks + counters.pauses > 0 {
+        let (marks, pauses) = (group_digits(counters.ecn_marks), group_digits(counters.pauses));
+        writeln!(text, "\nECN marks {marks}, pause frames {pauses}").expect(IN_MEMORY);
+    }
     if error_counts(report).iter().all(|(_, _, number)| *number == 0) {
         writeln!(text, "\nno packet was damaged or lost").expect(IN_MEMORY);
         return;
@@ -125,7 +138,7 @@ fn errors(text: &mut String, report: &SimulationReport) {
 }
 
 /// The error counters: a short name, a long name, the count. The first four are the classes of SE-4.
-pub(super) fn error_counts(report: &SimulationReport) -> [(&'static str, &'static str, u64); 9] {
+pub(super) fn error_counts(report: &SimulationReport) -> [(&'static str, &'static str, u64); 10] {
     let counters = &report.counters;
     [
         ("physical", "physical: CRC mismatch on a link", counters.physical),
@@ -137,6 +150,7 @@ pub(super) fn error_counts(report: &SimulationReport) -> [(&'static str, &'stati
         ("lost", "lost by a fault rule", counters.lost_by_plan),
         ("doubled", "duplicated by a fault rule", counters.doubled_by_plan),
         ("down", "lost on links that were down", counters.lost_on_down_links),
+        ("dropped", "dropped by full queues (Ethernet)", counters.queue_drops),
     ]
 }
 

@@ -290,6 +290,13 @@ fn a_status_of_a_full_manager_fits_into_a_message() {
     for node in 0..1_024 {
         let dropped = (0..64).map(|at| (format!("{at:\"<256}"), u64::MAX)).collect();
         let most = u64::MAX;
+        let late = LateChild {
+            name: "\"".repeat(1_000),
+            times_last: most,
+            operations: most,
+            waited_us: most,
+            longest_us: most,
+        };
         let report = NodeReport {
             uptime_ms: most,
             operations: most,
@@ -300,6 +307,8 @@ fn a_status_of_a_full_manager_fits_into_a_message() {
             received: most,
             migrations: most,
             dropped,
+            times: vec![most; 1_000],
+            late: vec![late; 100],
         };
         cluster.send_to_manager(ClusterEndpoint::Node(node), ToManager::Heartbeat { seats: Vec::new(), report });
     }

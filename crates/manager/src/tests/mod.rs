@@ -495,10 +495,10 @@ impl SimulatedCluster {
         for (position, child) in seat.children.iter().enumerate() {
             assert!((2..1 << 23).contains(&child.edge.0) && edges.insert(child.edge.0), "an edge has its own number");
             match &child.who {
-                SeatChild::Member { leader, rank } => {
+                SeatChild::Member { leader, rank, host } => {
                     assert!(seen.insert(*leader), "a leader is attached to one seat");
                     let asked = &asked.leaders[*leader as usize];
-                    assert_eq!((&asked.addresses, asked.rank), (&child.addresses, *rank));
+                    assert_eq!((&asked.addresses, asked.rank, &asked.host), (&child.addresses, *rank, host));
                     let up = opened.parent_of(*leader as usize).expect("every leader has a parent");
                     assert_eq!(
                         (up.edge, up.child.index(), up.node, up.name.as_str()),

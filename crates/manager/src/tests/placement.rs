@@ -187,6 +187,27 @@ fn racks_without_a_common_root_are_joined() {
 }
 
 #[test]
+fn a_group_that_fits_only_without_the_names_of_hosts_is_opened_without_them() {
+    let descriptors = (0..300).map(|at| descriptor(at, &format!("n{at}"), &[], &[], LARGE_CAPACITY)).collect();
+    let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), descriptors);
+    let ticket = cluster.open_job(0, Some(Quota { groups: 9, operations: 1 << 16, bytes: 1 << 40 }));
+    let mut asked = request(leaders(0..4_096), 1, 256);
+    for (at, leader) in asked.leaders.iter_mut().enumerate() {
+        leader.host = format!("{at:0>64}");
+        leader.addresses = vec![leader.addresses[0]; 3];
+    }
+    let group = cluster.open_group(0, ticket, asked).unwrap();
+    let is_unnamed = |child: &ChildSpec| match &child.who {
+        SeatChild::Member { host, .. } => host.is_empty(),
+        SeatChild::Seat { .. } => true,
+    };
+    for seat in &group.seats {
+        let installed = cluster.seat(&seat.name, group.group_key()).unwrap();
+        assert!(installed.children.iter().all(is_unnamed), "{}", seat.name);
+    }
+}
+
+#[test]
 fn the_largest_group_fits_into_a_message_and_a_larger_one_is_rejected() {
     let descriptors = (0..300).map(|at| descriptor(at, &format!("n{at}"), &[], &[], LARGE_CAPACITY)).collect();
     let mut cluster =

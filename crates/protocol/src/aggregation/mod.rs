@@ -6,7 +6,8 @@
 //! SH-1 to SH-3, QN-6, QN-9, QN-10.
 //!
 //! Reading order: `edge`, `message` and `outbox` are the vocabulary; `collection`, `slot` and `seat` are the state of
-//! a `node`; `member` is the other end.
+//! a `node`; `member` is the other end;
+//! `pace` measures for operators.
 
 mod abort;
 mod ack_barrier;
@@ -18,6 +19,7 @@ mod message;
 mod node;
 mod operation_mode;
 mod outbox;
+mod pace;
 mod seat;
 mod slot;
 #[cfg(test)]
@@ -31,6 +33,7 @@ pub use message::{AggregationMessage, ContributionRole, ResultDisposition};
 pub use node::{AggregationNode, NodeCounters, NodeLoad};
 pub use operation_mode::{OperationMode, PollRole};
 pub use outbox::{AggregationAction, Outbox};
+pub use pace::{ChildLateness, OPERATION_TIME_CLASSES, OperationTimes};
 pub use seat::SeatConfig;
 
 pub use crate::connection::Damage;

@@ -14,7 +14,10 @@ use super::collection::ContributionOutcome;
 use super::operation_mode::is_member_multicast;
 use super::outbox::transmit;
 use super::seat::Seat;
-use super::{AbortCause, AggregationAction, AggregationMessage, Damage, EdgeIndex, ImplicitAck, Outbox, SeatConfig};
+use super::{
+    AbortCause, AggregationAction, AggregationMessage, ChildLateness, Damage, EdgeIndex, ImplicitAck, OperationTimes,
+    Outbox, SeatConfig,
+};
 use crate::connection::{AckRequest, Connection, ConnectionPolicy, DamageOutcome, Frame, FramePath, Paths};
 #[cfg(feature = "sabotage")]
 use crate::sabotage::MachineSabotage;
@@ -110,6 +113,23 @@ impl AggregationNode {
             bytes: load.bytes + bytes,
             ..load
         })
+    }
+
+    /// The neighbours that were the last child of an operation, by their node numbers, with how late they were.
+    pub fn late_children(&self) -> impl Iterator<Item = (u32, ChildLateness)> + '_ {
+        self.seats.iter().flat_map(|seat| {
+            seat.pace.late().filter_map(|(child, late)| {
+                let edge = seat.config.children.get(child.index())?.first()?;
+                Some((self.edges[edge.index()].peer, late))
+            })
+        })
+    }
+
+    /// How long operations took.
+    pub fn operation_times(&self) -> OperationTimes {
+        let mut times = OperationTimes::default();
+        self.seats.iter().for_each(|seat| times.add(&seat.pace.times));
+        times
     }
 
     /// Messages that neighbours have not acknowledged, or that wait for a connection's window.
@@ -298,6 +318,7 @@ impl AggregationNode {
         let slot = state.slot(op);
         match slot.contribute(message, child, children, window) {
             ContributionOutcome::Keep => {
+                slot.since_first(now);
                 // P-45: with a lost child, waiting for the others is useless.
                 if let Some(abort) = lost_child.and_then(|cause| slot.abort(cause, None)) {
                     return self.forward(now, seat, abort, out);
@@ -309,7 +330,9 @@ impl AggregationNode {
                 if let Some(MachineSabotage::Fold(sabotage)) = self.policy.sabotage {
                     slot.sabotage(sabotage);
                 }
+                let waited = slot.since_first(now);
                 let folded = slot.fold();
+                state.pace.note_last(child, children, waited);
                 self.folded += 1;
                 self.forward(now, seat, folded, out);
             }

@@ -2,6 +2,7 @@
 
 use units::{ChildIndex, Epoch, GroupId, OpId, Psn};
 
+use super::pace::SeatPace;
 use super::slot::{Slot, SlotHistory};
 use super::{AbortCause, AggregationMessage, DownwardDelivery, EdgeIndex, ImplicitAck, ParentLink, Plane};
 
@@ -50,6 +51,8 @@ pub(super) struct Seat {
     latest: OpId,
     /// The sequence number of each slot's fold on the only parent's connection, to confirm it by the result (P-5).
     sent: Vec<Option<Psn>>,
+    /// How fast its operations proceed.
+    pub pace: SeatPace,
 }
 
 impl Seat {
@@ -64,6 +67,7 @@ impl Seat {
             lost_parents: None,
             latest: OpId(0),
             sent: vec![None; window as usize],
+            pace: SeatPace::default(),
         }
     }
 

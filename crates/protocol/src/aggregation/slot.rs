@@ -51,6 +51,8 @@ enum SlotState {
 pub(super) struct Slot {
     op: OpId,
     state: SlotState,
+    /// When the first contribution came.
+    first_at: Option<Time>,
     /// The result of the previous operation in this slot.
     earlier: Option<AggregationMessage>,
     /// Edges that requested the result before it was here.
@@ -87,6 +89,7 @@ impl Slot {
         Self {
             op,
             state,
+            first_at: None,
             earlier: None,
             wanted_by: Vec::new(),
             asked_until: Time::ZERO,
@@ -120,6 +123,16 @@ impl Slot {
         collection.add(message, child)
     }
 
+    /// The time since the first contribution. The first call for an operation is that contribution.
+    pub(super) fn since_first(&mut self, now: Time) -> Span {
+        now.since(*self.first_at.get_or_insert(now))
+    }
+
+    /// When the first contribution came, if one did.
+    pub(super) fn first_at(&self) -> Option<Time> {
+        self.first_at
+    }
+
     /// Classifies an operation; the next one of this slot takes it over. A message about the next one proves that the
     /// current one is over, whether or not its result has passed this node.
     fn admit(&mut self, op: OpId, window: u32) -> Admission {
@@ -131,6 +144,7 @@ impl Slot {
                     _ => None,
                 };
                 self.op = op;
+                self.first_at = None;
                 self.wanted_by.clear();
                 self.earlier_asked_until = std::mem::replace(&mut self.asked_until, Time::ZERO);
                 self.delivered = false;

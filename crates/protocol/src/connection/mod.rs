@@ -192,6 +192,7 @@ impl<M: Clone> Connection<M> {
         psn: Psn,
         out: &mut impl FnMut(OutgoingFrame<M>),
     ) -> PsnPosition {
+        self.receiver.note_intact_data();
         let position = self.receiver.classify(&self.policy, psn);
         let follow = if position == PsnPosition::Duplicate { FollowDecision::Stay } else { FollowDecision::Follow };
         self.note_arrival(now, arrival, follow, out);
@@ -211,7 +212,6 @@ impl<M: Clone> Connection<M> {
         follow: FollowDecision,
         out: &mut impl FnMut(OutgoingFrame<M>),
     ) {
-        self.receiver.note_intact();
         if let Some(paths) = &mut self.paths
             && paths.note_arrival(now, arrival.path, arrival.migration, follow)
         {

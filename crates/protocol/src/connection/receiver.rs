@@ -9,7 +9,7 @@ use super::policy::{ConnectionPolicy, LossRecovery};
 
 /// Out-of-order arrivals between two reports of a gap.
 const REPORT_INTERVAL: u8 = 16;
-/// So many reports of damage in a row are sent while nothing arrives intact; then ever fewer (P-107).
+/// So many reports of damage in a row are sent while no data arrives intact; then ever fewer (P-107).
 const DAMAGE_REPORTS: u16 = 64;
 const WORDS: usize = (MAX_REORDER_PACKETS / u64::BITS) as usize;
 
@@ -40,7 +40,7 @@ pub(super) struct Receiver {
     nak_sent: bool,
     /// Arrivals since then.
     since_report: u8,
-    /// Reports of damage that were due since the last intact frame.
+    /// Reports of damage that were due since the last intact data frame.
     damage_streak: u16,
     /// Bit `i`: number `expected + i` is buffered, though an earlier one is missing. Usually none.
     held: Option<Box<[u64; WORDS]>>,
@@ -188,8 +188,8 @@ impl Receiver {
         DamageOutcome::Reported
     }
 
-    /// A frame arrived intact.
-    pub(super) fn note_intact(&mut self) {
+    /// A data frame arrived intact. NAKs do not count: a fault may damage data and spare them.
+    pub(super) fn note_intact_data(&mut self) {
         self.damage_streak = 0;
     }
 

@@ -44,7 +44,7 @@ impl CollectiveDriver {
             PacketBody::Multicast { root, .. } => {
                 self.wiring.multicast_receiver(channel, *root).map(|end| end.participant)
             }
-            PacketBody::Host { .. } | PacketBody::Transport { .. } => None,
+            PacketBody::Host { .. } | PacketBody::Flow(_) | PacketBody::Transport { .. } => None,
         };
         match participant.filter(|participant| self.is_behind_port(*participant)) {
             Some(node) => {
@@ -84,7 +84,9 @@ impl CollectiveDriver {
                 PacketBody::Multicast { message, .. } => {
                     self.handle_input(network, to, MachineInput::Multicast(message))
                 }
-                PacketBody::Host { .. } | PacketBody::Transport { .. } => unreachable!("{NO_QUEUE_PAIRS}"),
+                PacketBody::Host { .. } | PacketBody::Flow(_) | PacketBody::Transport { .. } => {
+                    unreachable!("{NO_QUEUE_PAIRS}")
+                }
             },
             DeferredEvent::AtPort { node, packet } => {
                 let (channel, bytes) = (packet.channel, packet.bytes);

@@ -22,7 +22,9 @@ impl CollectiveDriver {
                     self.deliver_multicast(network, to, message);
                 }
             }
-            PacketBody::Host { .. } | PacketBody::Transport { .. } => unreachable!("{NO_QUEUE_PAIRS}"),
+            PacketBody::Host { .. } | PacketBody::Flow(_) | PacketBody::Transport { .. } => {
+                unreachable!("{NO_QUEUE_PAIRS}")
+            }
         }
     }
 

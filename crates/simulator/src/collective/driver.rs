@@ -19,7 +19,7 @@ use super::wiring::TreeWiring;
 use super::wiring_builder::build_wiring;
 use crate::arrival_check::{ArrivalCheck, check_arrival};
 use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork};
-use crate::packet::ChannelId;
+use crate::packet::{ChannelId, DriverIndex};
 use crate::packet_body::{EdgeEnd, ParticipantIndex};
 use crate::processor::TransportService;
 use crate::queue_pair::LinkNotification;
@@ -56,6 +56,8 @@ pub(crate) struct CollectiveDriver {
     /// For each node above level 1, the replicas that share its contributions (ideal sharing).
     pub(super) replicas: Vec<Vec<ParticipantIndex>>,
     pub(super) sequence: OperationSequence,
+    /// The number of its packets and timers, if others of an earlier tree may still be under way.
+    pub(super) own_number: Option<DriverIndex>,
 }
 
 impl CollectiveDriver {
@@ -100,6 +102,7 @@ impl CollectiveDriver {
             outbox: Outbox::default(),
             replicas,
             sequence: OperationSequence::new(ack_barrier, leavers, seed),
+            own_number: None,
         };
         for end in driver.alternate_paths.keys().copied().collect::<Vec<_>>() {
             driver.arm_timer(network, end.participant); // Probing starts at once.
@@ -119,6 +122,18 @@ impl CollectiveDriver {
         use protocol::aggregation::{AggregationMember, AggregationNode};
         self.wiring.members.capacity() * size_of::<AggregationMember>()
             + self.wiring.nodes.capacity() * size_of::<AggregationNode>()
+    }
+
+    /// Whether a packet or a timer belongs to the machines of an earlier tree.
+    fn is_of_earlier_tree(&self, network: &SimulatedNetwork) -> bool {
+        self.own_number.is_some_and(|own| own != network.driver())
+    }
+
+    /// What the driver does next is its own, whatever the last event was.
+    pub(super) fn take_over(&self, network: &mut SimulatedNetwork) {
+        if let Some(own) = self.own_number {
+            network.set_driver(own);
+        }
     }
 
     /// Whether no packet and no event is pending.
@@ -280,6 +295,9 @@ pub(super) enum MachineInput<'a> {
 
 impl NetworkHandler for CollectiveDriver {
     fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket) {
+        if self.is_of_earlier_tree(network) {
+            return;
+        }
         let (channel, bytes) = (arrival.channel, arrival.bytes);
         match check_arrival(network, arrival) {
             Some(ArrivalCheck::Intact(body)) => self.admit(network, channel, bytes, body),
@@ -293,6 +311,9 @@ impl NetworkHandler for CollectiveDriver {
     }
 
     fn handle_timer(&mut self, network: &mut SimulatedNetwork, number: u32) {
+        if self.is_of_earlier_tree(network) {
+            return;
+        }
         if number & DEFERRED_EVENT != 0 {
             let event = self.deferred.remove(number & TIMER_INDEX_MASK).expect("a deferred event has one timer");
             return self.handle_deferred(network, event);
@@ -309,6 +330,7 @@ impl NetworkHandler for CollectiveDriver {
         if self.parameters.alternate_paths.is_none_or(|alternates| alternates.notice == LinkNotification::Silent) {
             return;
         }
+        self.take_over(network);
         // The next probe detects a path that is up again.
         let down: Vec<ChannelId> = channels.iter().copied().filter(|channel| network.is_down(*channel)).collect();
         let paths: Vec<(EdgeEnd, u8)> = self.wiring.paths_on(&self.alternate_paths, &down).collect();

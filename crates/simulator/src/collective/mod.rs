@@ -16,6 +16,7 @@ mod measure;
 mod operation;
 mod operation_sequence;
 mod parameters;
+mod rebuild;
 mod replicas;
 mod sequence_state;
 mod wiring;
@@ -57,6 +58,8 @@ pub trait CollectiveObserver {
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload);
     /// A rank's operation has failed.
     fn failed(&mut self, rank: Rank, op: OpId, cause: OperationFailure);
+    /// The aggregation tree was rebuilt after a failure; later operations are folded in its order.
+    fn tree_rebuilt(&mut self, _tree: &AggregationTree) {}
 }
 
 /// Why an operation failed on a host.
@@ -79,6 +82,36 @@ impl fmt::Display for OperationFailure {
             Self::Aborted(cause) => write!(f, "{cause}"),
             Self::Unreachable { from, to } => write!(f, "{from} gets no answer from {to}"),
         }
+    }
+}
+
+/// Machines of a rebuilt tree number their operations from zero; the observer sees one sequence.
+struct RenumberedObserver<'o> {
+    inner: &'o mut dyn CollectiveObserver,
+    first: u32,
+}
+
+impl RenumberedObserver<'_> {
+    fn number(&self, op: OpId) -> OpId {
+        OpId(op.0.wrapping_add(self.first))
+    }
+}
+
+impl CollectiveObserver for RenumberedObserver<'_> {
+    fn contribution(&mut self, rank: Rank, op: OpId) -> Payload {
+        self.inner.contribution(rank, self.number(op))
+    }
+
+    fn started(&mut self, rank: Rank, op: OpId) {
+        self.inner.started(rank, self.number(op));
+    }
+
+    fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
+        self.inner.delivered(rank, self.number(op), result);
+    }
+
+    fn failed(&mut self, rank: Rank, op: OpId, cause: OperationFailure) {
+        self.inner.failed(rank, self.number(op), cause);
     }
 }
 
@@ -145,6 +178,8 @@ pub struct LinkReport {
     pub lane: AdapterLane,
     /// Packets sent.
     pub packets: u32,
+    /// Bytes sent, if the run records them.
+    pub bytes: u64,
     /// Errors and losses.
     pub tally: LinkErrorCounters,
 }
@@ -163,6 +198,11 @@ pub struct SimulatedCollective {
     network: SimulatedNetwork,
     driver: CollectiveDriver,
     tree: AggregationTree,
+    request: TreeRequest,
+    seed: u64,
+    rebuilds: u32,
+    /// The observer's number of the first segment that the present tree carries out.
+    first_number: u32,
 }
 
 impl SimulatedCollective {
@@ -193,7 +233,7 @@ impl SimulatedCollective {
         let mut network = SimulatedNetwork::new(fabric, link);
         network.set_faults(plan, seed).map_err(CollectiveSetupError::Plan)?;
         let driver = CollectiveDriver::new(&tree, &mut network, parameters, seed);
-        Ok(Self { network, driver, tree })
+        Ok(Self { network, driver, tree, request, seed, rebuilds: 0, first_number: 0 })
     }
 
     /// Runs collectives one after another; stops early if one hangs (see [`CollectiveParameters::hang_timeout`]).
@@ -205,10 +245,14 @@ impl SimulatedCollective {
     ) -> Vec<CollectiveTiming> {
         let mut timings = Vec::with_capacity(operations as usize);
         for done in 0..operations {
-            timings.push(self.driver.run_one(&mut self.network, observer));
+            let mut renumbered = RenumberedObserver { inner: observer, first: self.first_number };
+            timings.push(self.driver.run_one(&mut self.network, &mut renumbered));
             progress(done + 1);
             if self.driver.is_hung() {
                 break;
+            }
+            if self.driver.has_failed() && self.rebuild(OpId(done + 1)) {
+                observer.tree_rebuilt(&self.tree);
             }
         }
         timings
@@ -217,6 +261,19 @@ impl SimulatedCollective {
     /// The aggregation tree.
     pub fn tree(&self) -> &AggregationTree {
         &self.tree
+    }
+
+    /// How often the tree was rebuilt.
+    pub fn rebuilds(&self) -> u32 {
+        self.rebuilds
+    }
+
+    pub(crate) fn network(&self) -> &SimulatedNetwork {
+        &self.network
+    }
+
+    pub(crate) fn network_mut(&mut self) -> &mut SimulatedNetwork {
+        &mut self.network
     }
 
     /// Members of the group.

@@ -50,6 +50,7 @@ impl CollectiveDriver {
 
     /// Lets all members enter the next operation, those that are late by timer.
     pub(crate) fn begin_operation(&mut self, network: &mut SimulatedNetwork, observer: &mut dyn CollectiveObserver) {
+        self.take_over(network);
         let (op, ranks, segments) = (self.sequence.next, self.ranks(), self.parameters.segments());
         let index = self.sequence.operations;
         self.sequence.next = OpId(op.0.wrapping_add(segments));
@@ -112,6 +113,7 @@ impl CollectiveDriver {
 
     /// Lets all members enter an acknowledgement barrier: afterwards every member has every earlier multicast.
     pub(crate) fn begin_ack_barrier(&mut self, network: &mut SimulatedNetwork) {
+        self.take_over(network);
         self.sequence.ack_barriers += 1;
         let results = u64::from(self.ranks());
         self.sequence.run = OperationRun { started: network.now(), results, ..OperationRun::default() };
@@ -135,6 +137,7 @@ impl CollectiveDriver {
                 driver.has_events() || driver.is_settled(network) || network.now() > hung_at
             });
             let quiet = !self.has_events();
+            self.take_over(network);
             self.report_events(network, observer);
             // With no event left, an operation that has not completed never will: the observer misses its result.
             settled = self.is_settled(network) || quiet || network.now() > hung_at;

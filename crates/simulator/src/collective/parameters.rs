@@ -162,6 +162,8 @@ pub struct CollectiveParameters {
     pub repair_after: Span,
     /// Operations of the group in flight at once.
     pub window: u32,
+    /// After a failure, the time until the tree is rebuilt on what is left; never if none.
+    pub rebuild_after: Option<SimSpan>,
     /// Most children of an aggregation node.
     pub radix_limit: Option<u16>,
     /// Participating hosts, from host 0 on; all hosts if none.
@@ -198,6 +200,7 @@ impl CollectiveParameters {
             policy: ConnectionPolicy::default(),
             repair_after: Span::from_micros(100),
             window: 2,
+            rebuild_after: None,
             radix_limit: None,
             members: None,
             hang_timeout: SimSpan::from_micros(1_000_000),

@@ -35,6 +35,8 @@ pub(crate) struct ChannelFlags {
     pub watched: bool,
     /// The handler supplies the next packet when the queue is empty.
     pub source: bool,
+    /// A pause frame has stopped one of the lanes (Ethernet).
+    pub paused: bool,
 }
 
 /// The transmitter's state, with its first virtual lane: a hop without contention touches this one cache line.

@@ -7,14 +7,18 @@ use super::channel::{CreditReturns, VirtualLaneState, credit_blocks};
 use super::{DeliveredPacket, Forwarding, NetworkEventKind, NetworkHandler, SimulatedNetwork};
 use crate::fault::LinkOutcome;
 use crate::packet::{
-    BufferLocation, ChannelId, NO_PACKET, PacketCorruption, PacketIndex, PacketTarget, SimulatedPacket,
+    BufferLocation, ChannelId, FLOW_DRIVER, NO_PACKET, PacketCorruption, PacketIndex, PacketTarget, SimulatedPacket,
 };
 use crate::packet_check::{LinkCheck, check_link};
 
 impl SimulatedNetwork {
     /// Puts a packet into a channel's queue; it may leave at `packet.ready`.
     pub(crate) fn inject(&mut self, channel: ChannelId, packet: SimulatedPacket) {
-        let index = self.packets.add(SimulatedPacket { driver: self.driver, ..packet });
+        let mut packet = SimulatedPacket { driver: self.driver, ..packet };
+        if self.is_extended {
+            self.prepare_extended(channel, &mut packet);
+        }
+        let index = self.packets.add(packet);
         self.offer(channel, index);
     }
 
@@ -62,6 +66,7 @@ impl SimulatedNetwork {
         let channel = self.packets[index].arrival_channel;
         if self.channels[channel as usize].flags.down {
             self.counters.note_lost_on_down_link(channel);
+            self.note_loss();
             return self.discard(index, self.now);
         }
         self.release_buffer(index, self.now);
@@ -81,6 +86,14 @@ impl SimulatedNetwork {
         self.driver = packet.driver;
         self.packets.remove(index);
         self.counters.delivered += 1;
+        if self.is_extended
+            && let Some(telemetry) = self.ports.as_mut().and_then(|ports| ports.telemetry.as_mut())
+        {
+            telemetry.note_delivery(self.now, arrival.bytes);
+        }
+        if self.driver == FLOW_DRIVER {
+            return self.with_flows(|flows, network| flows.handle_packet(network, arrival));
+        }
         handler.handle_packet(self, arrival);
     }
 
@@ -88,8 +101,12 @@ impl SimulatedNetwork {
     #[inline]
     fn forward(&mut self, index: PacketIndex, node: u32, tail: SimTime) {
         let packet = &self.packets[index];
-        let (channel, lane) =
+        let (mut channel, mut lane) =
             if packet.next == NO_PACKET { self.next_channel(packet, node) } else { (packet.next, packet.lane) };
+        if self.is_extended {
+            let Some(choice) = self.route_extended(index, node, (channel, lane)) else { return };
+            (channel, lane) = choice;
+        }
         let ready = self.ready_at(index, channel, tail);
         let packet = &mut self.packets[index];
         packet.ready = ready;
@@ -171,7 +188,8 @@ impl SimulatedNetwork {
         // Committing ahead of time is exact only if no packet can still arrive that becomes ready earlier. The usual device delay is
         // the look-ahead, so a packet that needs longer takes the queue.
         let soon = ready <= self.now + self.look_ahead;
-        let free = state.busy_until <= ready && self.lane(channel, lane_number).is_empty() && !state.flags.down;
+        let usable = !state.flags.down && !state.flags.paused;
+        let free = state.busy_until <= ready && self.lane(channel, lane_number).is_empty() && usable;
         if soon && free && (self.parameters.virtual_lanes == 1 || self.other_lanes_are_empty(channel)) {
             let (lane, returns) = self.lane_mut(channel, lane_number);
             if lane.credit < needed {
@@ -202,6 +220,9 @@ impl SimulatedNetwork {
     }
 
     fn enqueue(&mut self, channel: ChannelId, lane: u8, index: PacketIndex) {
+        if self.is_extended && !self.admit_extended(channel, lane, index) {
+            return;
+        }
         let (lane, _) = self.lane_mut(channel, lane);
         let last = std::mem::replace(&mut lane.tail, index);
         let first = lane.is_empty();
@@ -254,7 +275,11 @@ impl SimulatedNetwork {
         let waiting = (0..count).any(|lane| !self.lane(channel, lane).is_empty());
         if sent && (waiting || state.flags.source) {
             self.wake_by(channel, state.busy_until);
-        } else if !waiting && state.flags.source {
+        } else if state.flags.source && (!waiting || state.flags.paused) {
+            // While a pause stops data, answers of flows may still pass in their own priority.
+            if self.flows.is_some() {
+                return self.with_flows(|flows, network| flows.handle_idle_source(network, channel));
+            }
             handler.handle_idle_source(self, channel);
         }
     }
@@ -267,7 +292,10 @@ impl SimulatedNetwork {
             self.wake_by(channel, ready);
             return false;
         }
-        let (now, next) = (self.now, self.packets[index].next);
+        if self.is_paused(channel, lane) {
+            return false; // The resume frame wakes the channel.
+        }
+        let (now, next, lane_number) = (self.now, self.packets[index].next, lane);
         let (lane, returns) = self.lane_mut(channel, lane);
         if lane.credit < needed {
             returns.collect(lane, now);
@@ -280,6 +308,9 @@ impl SimulatedNetwork {
             return false;
         }
         lane.head = next;
+        if self.is_extended {
+            self.leave_queue_extended(channel, lane_number, self.packets[index].bytes);
+        }
         if self.packets[index].corruption.is_some() && self.is_known_bad_by(index, self.now) {
             self.discard(index, self.now);
             return true;
@@ -299,6 +330,9 @@ impl SimulatedNetwork {
         state.sent = state.sent.wrapping_add(1);
         let (watched, source, bytes, lane) = (state.flags.watched, state.flags.source, packet.bytes, packet.lane);
         self.lane_mut(channel, lane).0.credit -= credit_blocks(bytes);
+        if self.is_extended {
+            self.depart_extended(channel, lane, bytes);
+        }
         self.release_buffer(index, end);
         let packet = &mut self.packets[index];
         packet.buffer = BufferLocation::Behind(channel);
@@ -355,6 +389,9 @@ impl SimulatedNetwork {
     fn return_credit(&mut self, channel: ChannelId, lane: u8, blocks: u32, freed_at: SimTime) {
         let class = self.classes[usize::from(self.channels[channel as usize].class)];
         let (now, at) = (self.now, freed_at + class.wire);
+        if self.is_extended {
+            self.release_extended(channel, lane, blocks, freed_at);
+        }
         let (lane, returns) = self.lane_mut(channel, lane);
         returns.promise(lane, now, at, blocks);
         if lane.starved {
@@ -374,6 +411,7 @@ impl SimulatedNetwork {
     fn inspect(&mut self, index: PacketIndex, channel: ChannelId, tail: SimTime) -> bool {
         if self.channels[channel as usize].flags.down {
             self.counters.note_lost_on_down_link(channel);
+            self.note_loss();
             self.discard(index, tail);
             return false;
         }
@@ -382,6 +420,9 @@ impl SimulatedNetwork {
         let check = check_link(packet.body.as_deref(), packet.bytes, corruption, &mut self.samples);
         self.counters.note(check, channel);
         corruption.detected_at = if check.is_bad() { tail } else { SimTime::NEVER };
+        if check.is_bad() {
+            self.note_loss();
+        }
         if check == LinkCheck::Misrouted {
             self.discard(index, tail);
             return false;
@@ -416,6 +457,7 @@ impl SimulatedNetwork {
         }
         if effect.outcome != LinkOutcome::Arrives {
             self.counters.note_outcome(effect.outcome, channel);
+            self.note_loss();
             return self.discard(index, end);
         }
         if effect.duplicated {

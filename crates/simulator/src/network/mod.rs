@@ -11,10 +11,13 @@
 mod channel;
 mod hop;
 mod multicast;
+mod switch_ports;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod warm_up;
 
+use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,13 +25,15 @@ use topology::{Fabric, FabricPort, NodeId, NodePort};
 use units::{AdapterLane, SimSpan, SimTime, Time};
 
 pub(crate) use multicast::MulticastForwardingTable;
+pub use switch_ports::{EcnMarking, EthernetParameters, PauseThresholds, RouteChoice};
+pub use telemetry::{Telemetry, TelemetryBucket};
 
 use crate::collective::LinkReport;
 use crate::counters::{FabricCounters, LinkErrorCounters};
 use crate::event_queue::EventQueue;
 use crate::fault::{ChannelMap, FabricFaultInjector, FaultPlan, FaultPlanError};
 use crate::link_rate::ByteTime;
-use crate::packet::{ChannelId, DriverIndex, PacketCorruption, PacketPool};
+use crate::packet::{ChannelId, DriverIndex, FLOW_DRIVER, PacketCorruption, PacketPool};
 use crate::packet_body::PacketBody;
 use crate::packet_check::SampleFrames;
 use crate::residue::FabricResidue;
@@ -88,6 +93,20 @@ pub(crate) trait NetworkHandler {
     fn handle_link_change(&mut self, _: &mut SimulatedNetwork, _: &[ChannelId]) {}
 }
 
+/// What shares the fabric with the handler and is part of the network: flows.
+pub(crate) trait BesideHandler {
+    /// Called once, before the first packet.
+    fn start(&mut self, network: &mut SimulatedNetwork);
+    /// A packet of its own has arrived whole.
+    fn handle_packet(&mut self, network: &mut SimulatedNetwork, arrival: DeliveredPacket);
+    /// A source channel has no packet left to send.
+    fn handle_idle_source(&mut self, network: &mut SimulatedNetwork, channel: ChannelId);
+    /// A timer of its own expires.
+    fn handle_timer(&mut self, network: &mut SimulatedNetwork, number: u32);
+    /// For its results.
+    fn as_any(&self) -> &dyn Any;
+}
+
 /// The kinds of events in the queue.
 #[derive(Clone, Copy)]
 #[repr(u64)]
@@ -102,6 +121,8 @@ enum NetworkEventKind {
     Wake = 3,
     /// A timer of the handler.
     Alarm = 4,
+    /// A pause or resume frame reaches a transmitter.
+    Pause = 5,
 }
 
 const KIND_SHIFT: u32 = 32;
@@ -141,6 +162,12 @@ pub(crate) struct SimulatedNetwork {
     deliver_at_head: bool,
     /// The driver whose packet or timer is being handled; what it sends and sets belongs to it.
     driver: DriverIndex,
+    /// Switches do more than credits need: `ports` is there.
+    is_extended: bool,
+    /// Ethernet's queues and pauses, adaptive routes, records over time; none on plain links with credits.
+    ports: Option<Box<switch_ports::SwitchPorts>>,
+    /// Flows that share the fabric with the driver, if there are any.
+    flows: Option<Box<dyn BesideHandler>>,
 }
 
 impl SimulatedNetwork {
@@ -207,6 +234,9 @@ impl SimulatedNetwork {
             warm: 0,
             deliver_at_head: false,
             driver: 0,
+            is_extended: false,
+            ports: None,
+            flows: None,
             parameters,
         }
     }
@@ -251,9 +281,9 @@ impl SimulatedNetwork {
         self.now.to_nanos()
     }
 
-    /// Packets that exist now.
+    /// Packets of drivers that exist now; packets of flows beside them do not count.
     pub(crate) fn packets_in_flight(&self) -> usize {
-        self.packets.live()
+        self.packets.live_of_drivers()
     }
 
     /// What packets have left behind, and the packets themselves.
@@ -323,6 +353,11 @@ impl SimulatedNetwork {
         self.origin(channel).0.node
     }
 
+    /// The channels on which hosts send: the first of all.
+    pub(crate) fn host_channels(&self) -> u32 {
+        self.first[self.topology.hosts() as usize]
+    }
+
     /// The number of channels.
     pub(crate) fn channel_count(&self) -> u32 {
         self.channels.len() as u32
@@ -349,7 +384,8 @@ impl SimulatedNetwork {
             let tally = self.counters.links.get(&channel).copied().unwrap_or_default();
             let packets = self.sent(channel);
             let (from, lane) = self.origin(channel);
-            let report = LinkReport { from: from.node, to: self.destination(channel), lane, packets, tally };
+            let bytes = self.telemetry().map_or(0, |telemetry| telemetry.total(channel));
+            let report = LinkReport { from: from.node, to: self.destination(channel), lane, packets, bytes, tally };
             (packets > 0 || tally != LinkErrorCounters::default()).then_some(report)
         })
     }
@@ -373,6 +409,13 @@ impl SimulatedNetwork {
     /// Another driver acts from now on, until the next packet or timer.
     pub(crate) fn set_driver(&mut self, driver: DriverIndex) {
         self.driver = driver;
+    }
+
+    /// Advances the clock to `at`, if nothing happens before.
+    pub(crate) fn skip_to(&mut self, at: SimTime) {
+        if self.queue.is_empty() {
+            self.now = self.now.max(at);
+        }
     }
 
     /// Runs until `done` returns true after an event, or until no event is left.
@@ -401,7 +444,14 @@ impl SimulatedNetwork {
             k if k == NetworkEventKind::Head as u64 => self.handle_head(number, handler),
             k if k == NetworkEventKind::Wake as u64 => self.wake(number, handler),
             k if k == NetworkEventKind::Whole as u64 => self.deliver_whole(number, handler),
-            k if k == NetworkEventKind::Alarm as u64 => handler.handle_timer(self, number),
+            k if k == NetworkEventKind::Alarm as u64 => {
+                if self.driver == FLOW_DRIVER {
+                    self.with_flows(|flows, network| flows.handle_timer(network, number));
+                } else {
+                    handler.handle_timer(self, number);
+                }
+            }
+            k if k == NetworkEventKind::Pause as u64 => self.handle_pause(number),
             _ => self.change(number, handler),
         }
         true
@@ -410,6 +460,32 @@ impl SimulatedNetwork {
     #[inline]
     fn push(&mut self, at: SimTime, kind: NetworkEventKind, number: u32) {
         self.queue.push(at, (kind as u64) << KIND_SHIFT | u64::from(number));
+    }
+
+    /// Lets flows share the fabric with the driver. Called once, before the first packet.
+    pub(crate) fn attach_flows(&mut self, flows: Box<dyn BesideHandler>) {
+        self.flows = Some(flows);
+        self.with_flows(|flows, network| flows.start(network));
+    }
+
+    /// What was attached, if it is of this type.
+    pub(crate) fn flows<T: BesideHandler + 'static>(&self) -> Option<&T> {
+        self.flows.as_ref()?.as_any().downcast_ref()
+    }
+
+    /// Calls the flow engine as the driver of what it sends and sets.
+    fn with_flows(&mut self, act: impl FnOnce(&mut dyn BesideHandler, &mut Self)) {
+        let Some(mut flows) = self.flows.take() else { return };
+        let driver = std::mem::replace(&mut self.driver, FLOW_DRIVER);
+        act(&mut *flows, self);
+        // What a driver does next, after an event of a flow, is its own.
+        self.driver = if driver == FLOW_DRIVER { 0 } else { driver };
+        self.flows = Some(flows);
+    }
+
+    /// Asks for a call of [`NetworkHandler::handle_idle_source`], or of the flow engine, at `at` or as soon as the channel is free.
+    pub(crate) fn wake_source(&mut self, channel: ChannelId, at: SimTime) {
+        self.wake_by(channel, at);
     }
 
     /// Takes the cables of a plan's link change down or brings them up.

@@ -165,9 +165,14 @@ fn without_type_names(message: &str) -> String {
         "u8" => "a whole number from 0 to 255",
         "f64" => "a number",
         "a sequence" => "a list, such as [4, 4]",
-        "struct ScenarioFabricTable" | "struct LinkTable" | "struct CollectiveTable" | "struct FaultRule" => {
-            "a table"
-        }
+        "struct ScenarioFabricTable"
+        | "struct LinkTable"
+        | "struct CollectiveTable"
+        | "struct FaultRule"
+        | "struct TrafficTable"
+        | "struct WorkloadTable"
+        | "struct TrainingTable"
+        | "struct FlowsTable" => "a table",
         other => other,
     };
     format!("{head}expected {plain}")

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use toml::Spanned;
-use topology::{DragonflyShape, Fabric};
+use topology::{DragonflyShape, Fabric, MAX_LEVELS};
 
 use super::error::SpannedError;
 use super::tables::{ScenarioFabricTable, SpannedField};
@@ -19,9 +19,10 @@ const CHANNEL_BYTES: u64 = 32;
 const LANE_BYTES: u64 = 20;
 
 /// The kinds, each with its fields.
-const KINDS: [(&str, &[&str]); 7] = [
-    ("xgft", &["children", "parents"]),
-    ("k-ary-n-tree", &["k", "n"]),
+const KINDS: [(&str, &[&str]); 8] = [
+    ("xgft", &["children", "parents", "taper"]),
+    ("k-ary-n-tree", &["k", "n", "taper"]),
+    ("rail-optimised", &["servers", "rails", "servers-per-leaf", "spines", "taper"]),
     (
         "dragonfly-plus",
         &["groups", "leaves-per-group", "spines-per-group", "hosts-per-leaf", "global-ports-per-spine"],
@@ -53,8 +54,21 @@ pub(super) fn fabric(table: &Spanned<ScenarioFabricTable>, folder: &Path) -> Res
         None => Ok(1),
     };
     let shape = match kind {
-        "xgft" => Fabric::xgft(&list("children", &fields.children)?, &list("parents", &fields.parents)?),
+        "xgft" => Fabric::xgft(
+            &list("children", &fields.children)?,
+            &tapered(list("parents", &fields.parents)?, &fields.taper)?,
+        ),
+        "k-ary-n-tree" if fields.taper.is_some() => {
+            let (k, n) = (number("k", &fields.k)?, number("n", &fields.n)?);
+            let children = vec![k; n.min(MAX_LEVELS as u32 + 1) as usize];
+            let parents = (0..children.len()).map(|level| if level == 0 { 1 } else { k }).collect();
+            Fabric::xgft(&children, &tapered(parents, &fields.taper)?)
+        }
         "k-ary-n-tree" => Fabric::kary_ntree(number("k", &fields.k)?, number("n", &fields.n)?),
+        "rail-optimised" => {
+            let rails = RailLayout::new(table)?;
+            Fabric::xgft(&[rails.servers_per_leaf, rails.leaves()], &tapered(vec![1, rails.spines], &fields.taper)?)
+        }
         "dragonfly-plus" => Fabric::dragonfly_plus(DragonflyShape {
             groups: number("groups", &fields.groups)?,
             leaves_per_group: number("leaves-per-group", &fields.leaves_per_group)?,
@@ -68,6 +82,78 @@ pub(super) fn fabric(table: &Spanned<ScenarioFabricTable>, folder: &Path) -> Res
         _ => return import(required("file", fields.file.as_ref(), table, kind)?, folder),
     };
     shape.map_err(|error| SpannedError::new(fields.kind.span(), error.to_string()).allowing(of_kind(kind, wanted)))
+}
+
+/// The parents with the first switches' cables up divided by the taper.
+fn tapered(mut parents: Vec<u32>, taper: &SpannedField<i64>) -> Result<Vec<u32>, SpannedError> {
+    let Some(field) = taper else { return Ok(parents) };
+    let by = to_u32(*field.get_ref(), field.span())?;
+    match parents.get_mut(1) {
+        Some(up) if by >= 1 && up.is_multiple_of(by) => *up /= by,
+        Some(up) => {
+            let message = format!("{by} does not divide the {up} cables that the first switches have up");
+            return Err(SpannedError::new(field.span(), message));
+        }
+        None => return Err(SpannedError::new(field.span(), "the first switches have no cables up")),
+    }
+    Ok(parents)
+}
+
+/// A rail-optimised fabric: adapter `r` of every server is cabled to a switch of rail `r`.
+pub(super) struct RailLayout {
+    servers: u32,
+    rails: u32,
+    servers_per_leaf: u32,
+    spines: u32,
+}
+
+impl RailLayout {
+    /// The fields, checked. Only for `kind = "rail-optimised"`.
+    pub(super) fn new(table: &Spanned<ScenarioFabricTable>) -> Result<Self, SpannedError> {
+        let fields = table.get_ref();
+        let number = |name: &str, field: &SpannedField<i64>| -> Result<u32, SpannedError> {
+            let value = required(name, field.as_ref(), table, "rail-optimised")?;
+            let number = to_u32(*value.get_ref(), value.span())?;
+            if number == 0 { Err(SpannedError::new(value.span(), "at least 1")) } else { Ok(number) }
+        };
+        let (servers, rails) = (number("servers", &fields.servers)?, number("rails", &fields.rails)?);
+        let or = |name: &str, field: &SpannedField<i64>, usual: u32| {
+            if field.is_some() { number(name, field) } else { Ok(usual) }
+        };
+        let servers_per_leaf = or("servers-per-leaf", &fields.servers_per_leaf, servers)?;
+        let spines = or("spines", &fields.spines, servers_per_leaf)?;
+        if !servers.is_multiple_of(servers_per_leaf) {
+            let span = fields.servers_per_leaf.as_ref().map_or(fields.kind.span(), Spanned::span);
+            return Err(SpannedError::new(span, format!("{servers_per_leaf} does not divide {servers} servers")));
+        }
+        if u64::from(servers) * u64::from(rails) > u64::from(MAX_HOSTS) {
+            let message = format!("{servers} servers with {rails} adapters are more than {MAX_HOSTS} hosts");
+            return Err(SpannedError::new(fields.kind.span(), message));
+        }
+        Ok(Self { servers, rails, servers_per_leaf, spines })
+    }
+
+    fn leaves(&self) -> u32 {
+        self.servers / self.servers_per_leaf * self.rails
+    }
+
+    /// The host of each rank: rank `server * rails + rail`.
+    fn placement(&self) -> Vec<u32> {
+        let host = |rank: u32| {
+            let (server, rail) = (rank / self.rails, rank % self.rails);
+            let leaf = server / self.servers_per_leaf * self.rails + rail;
+            leaf * self.servers_per_leaf + server % self.servers_per_leaf
+        };
+        (0..self.servers * self.rails).map(host).collect()
+    }
+}
+
+/// The host of each rank: by rail, or in the order of the hosts.
+pub(super) fn placement(table: &Spanned<ScenarioFabricTable>, fabric: &Fabric) -> Result<Vec<u32>, SpannedError> {
+    match table.get_ref().kind.get_ref().as_str() {
+        "rail-optimised" => Ok(RailLayout::new(table)?.placement()),
+        _ => Ok((0..fabric.hosts()).collect()),
+    }
 }
 
 /// Rejects a fabric that does not fit into memory.
@@ -126,6 +212,11 @@ fn reject_foreign_fields(fields: &ScenarioFabricTable, kind: &str, wanted: &[&st
         ("sizes", at(&fields.sizes)),
         ("hosts-per-switch", at(&fields.hosts_per_switch)),
         ("file", at(&fields.file)),
+        ("taper", at(&fields.taper)),
+        ("servers", at(&fields.servers)),
+        ("rails", at(&fields.rails)),
+        ("servers-per-leaf", at(&fields.servers_per_leaf)),
+        ("spines", at(&fields.spines)),
     ];
     match given.into_iter().find(|(name, span)| span.is_some() && !wanted.contains(name)) {
         Some((name, Some(span))) => {

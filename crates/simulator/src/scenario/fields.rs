@@ -50,12 +50,16 @@ fields! {
         "fault-seed": "a whole number from 0 on", "seed", "A separate seed for the faults.";
         "fabric": "a table", "", "The fabric.";
         "link": "a table", "all its defaults", "Cables, switches and adapters.";
-        "collective": "a table", "all its defaults", "The operation and its parameters.";
+        "collective": "a table", "all its defaults; nothing if there is traffic or a workload", "The operation and its parameters.";
+        "traffic": "tables, [[traffic]]", "no traffic", "Flows beside the operations; without [collective] they are all that runs.";
+        "workload": "a table", "none", "A GOAL schedule or Chakra traces.";
+        "training": "a table", "none", "A training step of a large model.";
+        "flows": "a table", "all its defaults", "How traffic and workloads send.";
         "fault": "tables, [[fault]]", "no faults", "Fault rules, applied in this order.";
         "sweep": "a table of lists, such as link.rate = [\"EDR\", \"HDR\"]", "one run", "Fields with several values: all combinations are run and compared. --set adds and overrides fields.";
     }
     "fabric" {
-        "kind": "\"xgft\", \"k-ary-n-tree\", \"dragonfly-plus\", \"hypercube\", \"torus\", \"mesh\", \"ibnetdiscover\"", "",
+        "kind": "\"xgft\", \"k-ary-n-tree\", \"dragonfly-plus\", \"hypercube\", \"torus\", \"mesh\", \"ibnetdiscover\", \"rail-optimised\"", "",
             "The topology; each kind has its own fields.";
         "children": "a list of whole numbers from 1 on, level 1 first", "", "xgft: children of a switch, by level.";
         "parents": "a list of whole numbers from 1 on, as long as children", "", "xgft: parents of a node, by level.";
@@ -71,16 +75,29 @@ fields! {
         "sizes": "a list of whole numbers from 1 on, one per dimension", "", "torus, mesh: switches along each dimension.";
         "hosts-per-switch": "a whole number from 1 on", "1", "hypercube, torus, mesh: hosts of a switch.";
         "file": "a file name, relative to the scenario", "", "ibnetdiscover: its output.";
+        "taper": "a whole number that divides the up ports of the first switches", "1", "xgft, k-ary-n-tree, rail-optimised: the first switches have so many times fewer cables up.";
+        "servers": "a whole number from 1 on", "", "rail-optimised: servers.";
+        "rails": "a whole number from 1 on", "", "rail-optimised: adapters of a server, each on its own rail; host server * rails + rail.";
+        "servers-per-leaf": "a whole number that divides the servers", "servers", "rail-optimised: servers whose adapters of one rail share a switch.";
+        "spines": "a whole number from 1 on", "servers-per-leaf", "rail-optimised: switches that join the rails.";
     }
     "link" {
         "width": "\"1X\", \"4X\", \"12X\"", "4X", "Lanes of a port.";
-        "rate": "\"SDR\", \"DDR\", \"QDR\", \"FDR\", \"EDR\", \"HDR\", \"NDR\", \"XDR\"", "SDR", "Speed of a lane, including the line code.";
+        "rate": "\"SDR\", \"DDR\", \"QDR\", \"FDR\", \"EDR\", \"HDR\", \"NDR\", \"XDR\"; Ethernet \"10G\", \"25G\", \"40G\", \"50G\", \"100G\", \"200G\", \"400G\", \"800G\"", "SDR", "Speed of a lane, including the line code; of an Ethernet, of the port.";
         "wire-ns": "a number from 0 to 1e6", "0", "SimTime of flight of every cable (5 ns a metre).";
         "switch-delay-ns": "a number from 0 to 1e6", "100", "From a head's arrival at a switch to its departure; also the time of a reduction (SE-11).";
         "adapter-delay-ns": "a number from 0 to 1e6", "100", "Time of an adapter to send or to deliver a packet (SE-11).";
         "forwarding": "\"cut-through\", \"store-and-forward\"", "cut-through", "How switches forward packets; reductions always store (SE-1).";
-        "virtual-lanes": "a whole number from 1 to 15", "1", "Virtual lanes of a port.";
-        "buffer-bytes": "a whole number from 1 to 2^26, at least a whole packet", "16384", "Input buffer of each virtual lane.";
+        "virtual-lanes": "a whole number from 1 to 15; Ethernet to 8", "1; Ethernet 2", "Virtual lanes of a port: on Ethernet priorities, the last of which carries answers.";
+        "buffer-bytes": "a whole number from 1 to 2^26, at least a whole packet", "16384; Ethernet 16 KiB for each Gb/s", "Input buffer of each virtual lane; with flow-control = \"none\", the limit of a queue.";
+        "routing": "\"static\", \"ecmp\", \"spray\", \"adaptive\"", "static; ecmp on Ethernet", "How packets between hosts are distributed over equal routes: by destination, by flow, by packet, by the shortest queue.";
+        "flow-control": "\"pfc\", \"none\"", "pfc on Ethernet", "Ethernet: lossless with pauses for each priority, or lossy.";
+        "ecn-min-bytes": "a whole number from 0 on", "buffer-bytes / 8", "Ethernet: packets that join a longer queue may be marked.";
+        "ecn-max-bytes": "a whole number from ecn-min-bytes on", "buffer-bytes / 2", "Ethernet: packets that join a longer queue are all marked.";
+        "ecn-probability": "a number from 0 to 1", "0.2 on Ethernet", "Ethernet: the probability of a mark just below ecn-max-bytes.";
+        "pause-bytes": "a whole number; the rest of the buffer is headroom", "buffer-bytes / 2", "pfc: an input with more bytes stops its sender.";
+        "resume-bytes": "a whole number to pause-bytes", "3/4 of pause-bytes", "pfc: with fewer bytes it lets it go on.";
+        "congestion-control": "\"dcqcn\", \"none\"", "dcqcn on Ethernet", "Rate control of flows and workloads; collectives have the windows of the product.";
     }
     "collective" {
         "operation": "\"allreduce\", \"reduce\", \"broadcast\", \"barrier\"", "allreduce", "The operation; the root of a broadcast or reduce changes with every operation.";
@@ -117,6 +134,49 @@ fields! {
         "window": "a whole number from 1 to 1024; from 8 on with hbcast", "2; 16 with hbcast or hgsync; 4 among hosts", "Operations in flight at once; segments of a longer vector.";
         "radix-limit": "a whole number from 2 to 4096", "no limit", "Most children of an aggregation node; larger nodes are split on their switch.";
         "alternate-paths": "true, false", "false", "Edges of the tree that time out move to another route, where the fabric has one (P-15). Connections among hosts always do.";
+        "placement": "\"packed\", \"random\"", "packed", "Among hosts: ranks are the hosts from H0 on, or hosts at random.";
+        "rebuild-us": "a number from 0 to 1e6", "100", "aggregation: after a failure, the time until the tree is rebuilt on the cables and switches that are left.";
+    }
+    "traffic" {
+        "pattern": "\"permutation\", \"incast\", \"all-to-all\", \"poisson\", \"flood\"", "", "Who sends to whom.";
+        "name": "a text", "the pattern and a number", "Name in the report.";
+        "hosts": "hosts by number, such as \"0-15,32\"", "all hosts", "The hosts that take part.";
+        "to": "a whole number", "the first of hosts", "incast: the receiver.";
+        "bytes": "a whole number from 1 to 2^38", "no end", "Bytes of each flow.";
+        "shift": "a whole number from 1 on", "random", "permutation: every host sends to the host so many further.";
+        "load": "a number above 0, at most 1", "", "poisson: offered load of each host, as a share of its link.";
+        "sizes": "a list of [bytes, cumulative share]", "", "poisson: sizes of flows, linear between the points.";
+        "sizes-file": "a file name, relative to the scenario", "", "poisson: the same as lines of a CSV file.";
+        "start-us": "a number from 0 to 1e9", "0", "When it starts.";
+        "for-us": "a number above 0, at most 1e9", "to the end of the run", "How long flows start (poisson), or flows without bytes send.";
+        "priority": "a whole number below virtual-lanes", "0", "Virtual lane of its packets.";
+    }
+    "workload" {
+        "goal": "a file name, relative to the scenario", "", "A GOAL schedule, as a text.";
+        "chakra": "a file name with {rank}, relative to the scenario", "", "Chakra execution traces as JSON, one per rank.";
+        "ranks": "a whole number from 1 to 65536", "1", "chakra: number of traces.";
+    }
+    "training" {
+        "parameters": "a whole number from 1 to 2^50", "", "Parameters of the model.";
+        "gradient-bytes": "a whole number from 1 to 8", "2", "Bytes of a gradient.";
+        "layers": "a whole number from 1 to 100000, a multiple of pipeline", "1", "Layers of the model.";
+        "data": "a whole number from 1 on", "1", "Ranks with the same parameters.";
+        "tensor": "a whole number from 1 on", "1", "Ranks that share each layer.";
+        "pipeline": "a whole number from 1 on", "1", "Stages.";
+        "micro-batches": "a whole number from 1 to 100000", "1", "Micro-batches of a step.";
+        "activation-bytes": "a whole number from 1 to 2^36", "1048576", "Activations of one micro-batch between two layers.";
+        "forward-us": "a number from 0 to 1e9", "100", "Time of a layer for one micro-batch, forward.";
+        "backward-us": "a number from 0 to 1e9", "200", "The same, backward.";
+        "overlap": "true, false", "true", "Gradients are added up while other layers compute, or at the end.";
+        "steps": "a whole number from 1 to 1000", "1", "Steps, one after the other.";
+    }
+    "flows" {
+        "mtu": "a whole number from 256 to 4096", "4096", "Largest payload of a packet.";
+        "window": "a whole number from 1 to 65536", "1024", "Packets of a flow that may be unacknowledged.";
+        "acknowledge-every": "a whole number from 1 to 65536", "16", "A receiver answers every n-th packet.";
+        "timeout-us": "a number from 1 to 1e6", "1000", "Without an answer for so long, a flow sends again over another route; doubles each time.";
+        "retry-limit": "a whole number from 0 to 64", "7", "Timeouts in a row after which a flow fails.";
+        "limit-us": "a number from 1 to 1e9", "1e7", "Without [collective]: the most simulated time.";
     }
     "fault" {
         "kind": "\"flip\", \"memory\", \"lose\", \"duplicate\", \"delay\", \"reorder\", \"malform\", \"misroute\", \"overrun\", \"down\", \"kill\"", "", "The fault.";

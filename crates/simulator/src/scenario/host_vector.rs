@@ -70,6 +70,7 @@ fn reject_tree_fields(table: &CollectiveTable) -> Result<(), SpannedError> {
         at(&table.resend_copies),
         at(&table.repair_after_us),
         at(&table.radix_limit),
+        at(&table.rebuild_us),
     ];
     match of_trees.into_iter().flatten().next() {
         Some(span) => Err(SpannedError::new(span, "collectives among hosts have no aggregation tree")

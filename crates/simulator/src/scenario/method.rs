@@ -58,6 +58,11 @@ pub(super) fn method(
         },
     };
     check_radix(table, method)?;
+    let is_placed = table.placement.as_ref().filter(|field| field.get_ref() != "packed");
+    if let (Some(field), ScenarioMethod::Tree(_)) = (is_placed, method) {
+        return Err(SpannedError::new(field.span(), "an aggregation tree joins the hosts from H0 on")
+            .allowing("with an algorithm among hosts"));
+    }
     Ok((method, reasons))
 }
 

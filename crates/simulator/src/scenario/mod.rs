@@ -21,10 +21,12 @@
 //! All fields, their values and defaults: [`FIELDS`].
 
 mod error;
+mod ethernet;
 mod fabric;
 mod fault_rules;
 mod field_values;
 mod fields;
+mod flow_tables;
 mod host_vector;
 mod method;
 pub mod names;
@@ -39,22 +41,26 @@ mod vector;
 use std::path::Path;
 use std::sync::Arc;
 
+use faults::RandomStream;
 use topology::{Fabric, PlacementError};
 
 pub use error::ScenarioError;
+pub use ethernet::ROUTE_CHOICES;
 pub use fabric::MAX_HOSTS;
 pub use fields::{FIELDS, FieldHelp};
-pub use run::ScenarioRun;
+pub use flow_tables::ScenarioFlows;
+pub use run::{FlowRun, ScenarioRun};
 pub use sweep::{ScenarioVariant, SweptField};
 
 use crate::collective::{CollectiveParameters, CollectiveSetupError, SimulatedCollective};
 use crate::fault::FaultPlan;
 use crate::link_rate::{LinkRate, LinkWidth};
-use crate::network::LinkParameters;
+use crate::network::{EthernetParameters, LinkParameters, RouteChoice};
 use crate::segmented::{SegmentedCollective, SegmentedParameters, SegmentedSetupError};
 use error::SpannedError;
+use flow_tables::FlowTables;
 use method::ScenarioMethod;
-use tables::ScenarioTable;
+use tables::{CollectiveTable, ScenarioFabricTable, ScenarioTable};
 
 /// The most operations of a run.
 pub const MAX_OPERATIONS: u32 = 1_000_000;
@@ -103,6 +109,16 @@ pub struct Scenario {
     pub plan: FaultPlan,
     /// What the oracle checks.
     pub check: ResultCheck,
+    /// Ethernet's queues and pauses, if links are Ethernet.
+    pub ethernet: Option<EthernetParameters>,
+    /// How packets between hosts are distributed over equal routes.
+    pub routing: RouteChoice,
+    /// Traffic and workloads, if there are any.
+    pub flows: Option<ScenarioFlows>,
+    /// Whether collectives run at all.
+    pub has_collective: bool,
+    /// The host of each rank.
+    pub placement: Vec<u32>,
     source: Source,
 }
 
@@ -125,12 +141,20 @@ impl Scenario {
         read(text, file_name).map_err(|error| ScenarioError::new(text, file_name, error))
     }
 
-    /// Sets up the run.
+    /// Sets up the aggregation tree alone: nothing beside it, and no rebuilding.
     ///
     /// # Errors
     /// If the parts contradict each other, for example too few switches for the replicas.
     pub fn collective(&self, seed: u64) -> Result<SimulatedCollective, ScenarioError> {
-        let (fabric, link, parameters) = (self.fabric.clone(), self.link.clone(), self.collective.clone());
+        self.collective_of(CollectiveParameters { rebuild_after: None, ..self.collective.clone() }, seed)
+    }
+
+    fn collective_of(
+        &self,
+        parameters: CollectiveParameters,
+        seed: u64,
+    ) -> Result<SimulatedCollective, ScenarioError> {
+        let (fabric, link) = (self.fabric.clone(), self.link.clone());
         SimulatedCollective::new(fabric, link, parameters, &self.plan, seed, self.width)
             .map_err(|error| self.locate_error(error))
     }
@@ -140,12 +164,28 @@ impl Scenario {
     /// # Errors
     /// As [`Self::collective`].
     pub fn set_up(&self, seed: u64) -> Result<ScenarioRun, ScenarioError> {
+        if !self.has_collective {
+            return FlowRun::new(self, seed).map(|run| ScenarioRun::Flows(Box::new(run))).map_err(|error| {
+                let source = &self.source;
+                ScenarioError::new(&source.text, &source.file, SpannedError::new(error.span.clone(), error.message))
+            });
+        }
+        let mut run = self.set_up_collective(seed)?;
+        run.extend(self, seed);
+        Ok(run)
+    }
+
+    fn set_up_collective(&self, seed: u64) -> Result<ScenarioRun, ScenarioError> {
         let Some(parameters) = &self.hosts else {
-            return Ok(ScenarioRun::Tree(Box::new(self.collective(seed)?)));
+            let run = self.collective_of(self.collective.clone(), seed)?;
+            return Ok(ScenarioRun::Tree(Box::new(run)));
         };
         let (fabric, link) = (self.fabric.clone(), self.link.clone());
         SegmentedCollective::new(fabric, link, parameters.clone(), &self.plan, seed)
-            .map(|run| ScenarioRun::Hosts(Box::new(run)))
+            .map(|mut run| {
+                run.place(&self.placement);
+                ScenarioRun::Hosts(Box::new(run))
+            })
             .map_err(|error| {
                 let source = &self.source;
                 let span = match &error {
@@ -190,34 +230,39 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     if text.len() > MAX_TEXT {
         return Err(SpannedError::new(0..0, format!("the text has {} bytes; the limit is {MAX_TEXT}", text.len())));
     }
-    let table: ScenarioTable = toml::from_str(text)?;
+    let mut table: ScenarioTable = toml::from_str(text)?;
     let file = Path::new(file_name);
-    let fabric = fabric::fabric(&table.fabric, file.parent().unwrap_or(Path::new("")))?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let fabric = fabric::fabric(&table.fabric, folder)?;
     let link = values::link(&table.link)?;
-    let operation = method::operation(&table.collective)?;
-    let vector = vector::vector(&table.collective, operation)?;
-    let members = values::members(&table.collective, fabric.hosts())?.unwrap_or(fabric.hosts());
-    let (method, choice) = method::method(&table.collective, operation, &vector, &fabric, members)?;
-    let collective = values::collective(&table.collective, &link, fabric.hosts(), method, &vector)?;
+    let given = table.collective.take();
+    let has_collective = given.is_some() || FlowTables::of(&table).is_empty();
+    let own = given.unwrap_or_default();
+    let seed = field_values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
+    let placement = placement(&own, &table.fabric, &fabric, seed)?;
+    let flows = scenario_flows(&table, &fabric, &placement, &link, folder)?;
+    flow_tables::check_end(&table.traffic, flows.as_ref().filter(|_| !has_collective))?;
+    let operation = method::operation(&own)?;
+    let vector = vector::vector(&own, operation)?;
+    let members = values::members(&own, fabric.hosts())?.unwrap_or(fabric.hosts());
+    let (method, choice) = method::method(&own, operation, &vector, &fabric, members)?;
+    let collective = values::collective(&own, &link, fabric.hosts(), method, &vector)?;
     let hosts = match method {
         ScenarioMethod::Tree(_) => None,
         ScenarioMethod::Hosts(algorithm) => {
-            Some(host_vector::parameters(&table.collective, operation, algorithm, &vector, &collective, members)?)
+            Some(host_vector::parameters(&own, operation, algorithm, &vector, &collective, members)?)
         }
     };
     fabric::check_size(&fabric, &table.fabric, link.parameters.virtual_lanes, collective.spatial_copies())?;
     let packet_bytes = hosts.as_ref().map_or(collective.contents.bytes(), |hosts| hosts.mtu.min(vector.bytes));
     values::check_buffer(&table.link, &link, packet_bytes)?;
-    let check = values::check(&table.collective, &vector)?;
-    let seed = field_values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
-    let fault_seed = match &table.fault_seed {
-        None => None,
-        given => Some(field_values::whole(given, 0..=i64::MAX, 0)? as u64),
-    };
-    let operations = field_values::whole(&table.collective.operations, 1..=i64::from(MAX_OPERATIONS), 100)? as u32;
+    let check = values::check(&own, &vector)?;
+    let fault_seed = field_values::optional(&table.fault_seed, 0..=i64::MAX)?.map(|seed| seed as u64);
+    let usual = if has_collective { 100 } else { 1 };
+    let operations = field_values::whole(&own.operations, 1..=i64::from(MAX_OPERATIONS), usual)? as u32;
     let plan = fault_rules::plan(table.fault, fault_seed, &fabric, collective.spatial_copies())?;
     let kind = table.fabric.get_ref().kind.span();
-    let algorithm = table.collective.algorithm.as_ref().map_or(kind.clone(), toml::Spanned::span);
+    let algorithm = own.algorithm.as_ref().map_or(kind.clone(), toml::Spanned::span);
     let place = |field: &tables::SpannedField<i64>| field.as_ref().map_or(kind.clone(), toml::Spanned::span);
     let scenario = Scenario {
         name: table.name.unwrap_or_else(|| stem(file)),
@@ -233,27 +278,62 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
         choice,
         plan,
         check,
+        ethernet: link.ethernet,
+        routing: link.routing,
+        flows,
+        has_collective,
+        placement,
         source: Source {
             file: file_name.to_owned(),
             text: text.to_owned(),
-            copies: place(&table.collective.copies),
+            copies: place(&own.copies),
             fabric: kind.clone(),
             algorithm,
         },
     };
-    if !scenario.can_run(operations) {
-        let message = match scenario.segments() {
-            1 => format!("{operations} operations of {} members are too many", scenario.members()),
-            segments => {
-                format!(
-                    "{operations} operations of {} members in {segments} segments are too many",
-                    scenario.members()
-                )
-            }
-        };
-        return Err(SpannedError::new(place(&table.collective.operations), message));
-    }
+    check_operations(&scenario, place(&own.operations))?;
     Ok(scenario)
+}
+
+fn check_operations(scenario: &Scenario, span: std::ops::Range<usize>) -> Result<(), SpannedError> {
+    let (operations, members) = (scenario.operations, scenario.members());
+    if scenario.can_run(operations) {
+        return Ok(());
+    }
+    let message = match scenario.segments() {
+        1 => format!("{operations} operations of {members} members are too many"),
+        segments => format!("{operations} operations of {members} members in {segments} segments are too many"),
+    };
+    Err(SpannedError::new(span, message))
+}
+
+/// The host of each rank.
+fn placement(
+    own: &CollectiveTable,
+    table: &toml::Spanned<ScenarioFabricTable>,
+    fabric: &Fabric,
+    seed: u64,
+) -> Result<Vec<u32>, SpannedError> {
+    let is_random = field_values::choice(&own.placement, &[("packed", false), ("random", true)], false)?;
+    if is_random {
+        Ok(RandomStream::new(seed, 0x91ace).permutation(fabric.hosts()))
+    } else {
+        fabric::placement(table, fabric)
+    }
+}
+
+fn scenario_flows(
+    table: &ScenarioTable,
+    fabric: &Fabric,
+    placement: &[u32],
+    link: &values::LinkSettings,
+    folder: &Path,
+) -> Result<Option<ScenarioFlows>, SpannedError> {
+    let is_torus = table.fabric.get_ref().kind.get_ref() == "torus";
+    ethernet::check_deadlock(&table.link, link.ethernet.as_ref(), fabric, is_torus)?;
+    let dcqcn = flow_tables::congestion_control(&table.link.congestion_control, link.ethernet.is_some())?;
+    let tables = FlowTables::of(table);
+    flow_tables::flows(&tables, fabric, placement, &link.parameters, link.routing, dcqcn, folder)
 }
 
 fn stem(file: &Path) -> String {

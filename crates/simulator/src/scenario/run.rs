@@ -1,10 +1,17 @@
-//! A run of a scenario: with the aggregation tree, or among hosts.
+//! A run of a scenario: with the aggregation tree, among hosts, or of flows alone; traffic may share the fabric with all of them.
 
 use topology::AggregationTree;
+use units::{SimSpan, SimTime};
 
+use super::{Scenario, ScenarioFlows};
 use crate::collective::{CollectiveObserver, CollectiveTiming, LinkReport, SimulatedCollective};
 use crate::counters::FabricCounters;
+use crate::fault::FaultPlanError;
+use crate::flows::{ClassRecord, FlowEngine, FlowFailure};
+use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork, Telemetry};
+use crate::packet::ChannelId;
 use crate::segmented::SegmentedCollective;
+use crate::workload::{WorkloadExecutor, WorkloadSummary};
 
 /// A scenario, set up to run.
 pub enum ScenarioRun {
@@ -12,27 +19,68 @@ pub enum ScenarioRun {
     Tree(Box<SimulatedCollective>),
     /// Operations among hosts.
     Hosts(Box<SegmentedCollective>),
+    /// Traffic and workloads without operations.
+    Flows(Box<FlowRun>),
 }
 
 impl ScenarioRun {
-    /// Runs operations one after another; stops early if one hangs.
+    /// Runs operations one after another; stops early if one hangs. Flows alone count as one operation.
     pub fn run(
         &mut self,
         operations: u32,
         observer: &mut dyn CollectiveObserver,
-        progress: impl FnMut(u32),
+        mut progress: impl FnMut(u32),
     ) -> Vec<CollectiveTiming> {
         match self {
             Self::Tree(run) => run.run(operations, observer, progress),
             Self::Hosts(run) => run.run(operations, observer, progress),
+            Self::Flows(run) => {
+                let complete = run.run();
+                progress(1);
+                vec![CollectiveTiming { reduce: None, complete }]
+            }
         }
+    }
+
+    /// Gives the network what the scenario says beyond credits, records over time, and the flows.
+    pub(super) fn extend(&mut self, scenario: &Scenario, seed: u64) {
+        let network = match self {
+            Self::Tree(run) => run.network_mut(),
+            Self::Hosts(run) => run.network_mut(),
+            Self::Flows(run) => &mut run.network,
+        };
+        let telemetry = Telemetry::new(network.channel_count());
+        network.extend(scenario.ethernet, scenario.routing, Some(telemetry), seed);
+        if let Some(flows) = &scenario.flows {
+            network.attach_flows(Box::new(engine(flows, seed)));
+        }
+    }
+
+    fn network(&self) -> &SimulatedNetwork {
+        match self {
+            Self::Tree(run) => run.network(),
+            Self::Hosts(run) => run.network(),
+            Self::Flows(run) => &run.network,
+        }
+    }
+
+    fn flows(&self) -> Option<&FlowEngine> {
+        self.network().flows()
     }
 
     /// The aggregation tree, if there is one.
     pub fn tree(&self) -> Option<&AggregationTree> {
         match self {
             Self::Tree(run) => Some(run.tree()),
-            Self::Hosts(_) => None,
+            Self::Hosts(_) | Self::Flows(_) => None,
+        }
+    }
+
+    /// How often the aggregation tree was rebuilt.
+    pub fn rebuilds(&self) -> u32 {
+        match self {
+            Self::Tree(run) => run.rebuilds(),
+            Self::Hosts(_) | Self::Flows(_) => 0,
         }
     }
 
@@ -41,23 +89,51 @@ impl ScenarioRun {
         match self {
             Self::Tree(run) => run.ranks(),
             Self::Hosts(run) => run.ranks(),
+            Self::Flows(run) => run.network.topology().hosts(),
         }
+    }
+
+    /// The simulated time so far.
+    pub fn elapsed(&self) -> SimSpan {
+        self.network().now().since(SimTime::ZERO)
     }
 
     /// The counters of the network.
     pub fn counters(&self) -> &FabricCounters {
-        match self {
-            Self::Tree(run) => run.counters(),
-            Self::Hosts(run) => run.counters(),
-        }
+        &self.network().counters
+    }
+
+    /// What was recorded over time.
+    pub fn telemetry(&self) -> Option<&Telemetry> {
+        self.network().telemetry()
+    }
+
+    /// What became of each class of traffic.
+    pub fn traffic(&self) -> Vec<ClassRecord> {
+        self.flows().map(FlowEngine::finished_records).unwrap_or_default()
+    }
+
+    /// What became of the workload, if there is one.
+    pub fn workload(&self) -> Option<WorkloadSummary> {
+        self.flows()?.workload.as_ref().map(WorkloadExecutor::summary)
+    }
+
+    /// Flows that gave up: the first of them, and how many.
+    pub fn flow_failures(&self) -> (Vec<FlowFailure>, u64) {
+        self.flows().map_or((Vec::new(), 0), |flows| {
+            let (listed, all) = flows.failures();
+            (listed.to_vec(), all)
+        })
+    }
+
+    /// Links that a pause stops at the end of the run.
+    pub fn paused_links(&self) -> usize {
+        self.network().paused_channels()
     }
 
     /// The digest of all events so far.
     pub fn trace(&self) -> u64 {
-        match self {
-            Self::Tree(run) => run.trace(),
-            Self::Hosts(run) => run.trace(),
-        }
+        self.network().trace()
     }
 
     /// Bytes of the network and of the machines, as far as they are counted.
@@ -65,14 +141,58 @@ impl ScenarioRun {
         match self {
             Self::Tree(run) => run.memory(),
             Self::Hosts(run) => run.memory(),
+            Self::Flows(run) => run.network.memory(),
         }
     }
 
     /// Every direction of every cable with a packet, an error or a loss.
     pub fn links(&self) -> Box<dyn Iterator<Item = LinkReport> + '_> {
-        match self {
-            Self::Tree(run) => Box::new(run.links()),
-            Self::Hosts(run) => Box::new(run.links()),
+        Box::new(self.network().link_reports())
+    }
+}
+
+fn engine(flows: &ScenarioFlows, seed: u64) -> FlowEngine {
+    let workload = flows.workload.as_ref().map(|workload| WorkloadExecutor::new(workload.as_ref().clone()));
+    FlowEngine::new(flows.parameters.clone(), flows.classes.clone(), workload, seed)
+}
+
+/// Traffic and workloads without operations.
+pub struct FlowRun {
+    network: SimulatedNetwork,
+    limit: SimSpan,
+}
+
+/// Flows are part of the network: no driver is beside them.
+struct NoDriver;
+
+impl NetworkHandler for NoDriver {
+    fn handle_packet(&mut self, _: &mut SimulatedNetwork, _: DeliveredPacket) {}
+    fn handle_idle_source(&mut self, _: &mut SimulatedNetwork, _: ChannelId) {}
+    fn handle_timer(&mut self, _: &mut SimulatedNetwork, _: u32) {}
+}
+
+impl FlowRun {
+    pub(super) fn new(scenario: &Scenario, seed: u64) -> Result<Self, FaultPlanError> {
+        let mut network = SimulatedNetwork::new(scenario.fabric.clone(), scenario.link.clone());
+        network.set_faults(&scenario.plan, seed)?;
+        let telemetry = Telemetry::new(network.channel_count());
+        network.extend(scenario.ethernet, scenario.routing, Some(telemetry), seed);
+        let limit = scenario.flows.as_ref().map_or(SimSpan::ZERO, |flows| flows.limit);
+        if let Some(flows) = &scenario.flows {
+            network.attach_flows(Box::new(engine(flows, seed)));
         }
+        Ok(Self { network, limit })
+    }
+
+    /// Runs until all flows have ended; none if some have not within the limit, or have failed.
+    fn run(&mut self) -> Option<SimSpan> {
+        let end = SimTime::ZERO + self.limit;
+        let is_done = |network: &SimulatedNetwork| network.flows::<FlowEngine>().is_none_or(FlowEngine::is_done);
+        self.network.run(&mut NoDriver, |_, network| network.now() > end || is_done(network));
+        let flows: &FlowEngine = self.network.flows()?;
+        let is_workload_complete =
+            flows.workload.as_ref().map(WorkloadExecutor::summary).is_none_or(|all| all.completed == all.operations);
+        let is_good = flows.is_done() && flows.failures().1 == 0 && is_workload_complete;
+        is_good.then(|| flows.end_time().since(SimTime::ZERO))
     }
 }

@@ -21,8 +21,13 @@ pub(super) struct ScenarioTable {
     pub fabric: Spanned<ScenarioFabricTable>,
     #[serde(default)]
     pub link: LinkTable,
+    pub collective: Option<CollectiveTable>,
     #[serde(default)]
-    pub collective: CollectiveTable,
+    pub traffic: Vec<Spanned<TrafficTable>>,
+    pub workload: Option<Spanned<WorkloadTable>>,
+    pub training: Option<Spanned<TrainingTable>>,
+    #[serde(default)]
+    pub flows: FlowsTable,
     #[serde(default)]
     pub fault: Vec<Spanned<FaultRule>>,
     /// Read by `sweep.rs` from the text.
@@ -47,6 +52,11 @@ pub(super) struct ScenarioFabricTable {
     pub sizes: SpannedField<Vec<i64>>,
     pub hosts_per_switch: SpannedField<i64>,
     pub file: SpannedField<String>,
+    pub taper: SpannedField<i64>,
+    pub servers: SpannedField<i64>,
+    pub rails: SpannedField<i64>,
+    pub servers_per_leaf: SpannedField<i64>,
+    pub spines: SpannedField<i64>,
 }
 
 #[derive(Deserialize, Default, Debug)]
@@ -60,6 +70,14 @@ pub(super) struct LinkTable {
     pub forwarding: SpannedField<String>,
     pub virtual_lanes: SpannedField<i64>,
     pub buffer_bytes: SpannedField<i64>,
+    pub routing: SpannedField<String>,
+    pub flow_control: SpannedField<String>,
+    pub ecn_min_bytes: SpannedField<i64>,
+    pub ecn_max_bytes: SpannedField<i64>,
+    pub ecn_probability: SpannedField<f64>,
+    pub pause_bytes: SpannedField<i64>,
+    pub resume_bytes: SpannedField<i64>,
+    pub congestion_control: SpannedField<String>,
 }
 
 #[derive(Deserialize, Default, Debug)]
@@ -99,4 +117,59 @@ pub(super) struct CollectiveTable {
     pub window: SpannedField<i64>,
     pub radix_limit: SpannedField<i64>,
     pub alternate_paths: SpannedField<bool>,
+    pub placement: SpannedField<String>,
+    pub rebuild_us: SpannedField<f64>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct TrafficTable {
+    pub pattern: Spanned<String>,
+    pub name: Option<String>,
+    pub hosts: SpannedField<String>,
+    pub to: SpannedField<i64>,
+    pub bytes: SpannedField<i64>,
+    pub shift: SpannedField<i64>,
+    pub load: SpannedField<f64>,
+    pub sizes: SpannedField<Vec<(f64, f64)>>,
+    pub sizes_file: SpannedField<String>,
+    pub start_us: SpannedField<f64>,
+    pub for_us: SpannedField<f64>,
+    pub priority: SpannedField<i64>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct WorkloadTable {
+    pub goal: SpannedField<String>,
+    pub chakra: SpannedField<String>,
+    pub ranks: SpannedField<i64>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct TrainingTable {
+    pub parameters: Spanned<i64>,
+    pub gradient_bytes: SpannedField<i64>,
+    pub layers: SpannedField<i64>,
+    pub data: SpannedField<i64>,
+    pub tensor: SpannedField<i64>,
+    pub pipeline: SpannedField<i64>,
+    pub micro_batches: SpannedField<i64>,
+    pub activation_bytes: SpannedField<i64>,
+    pub forward_us: SpannedField<f64>,
+    pub backward_us: SpannedField<f64>,
+    pub overlap: SpannedField<bool>,
+    pub steps: SpannedField<i64>,
+}
+
+#[derive(Deserialize, Default, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct FlowsTable {
+    pub mtu: SpannedField<i64>,
+    pub window: SpannedField<i64>,
+    pub acknowledge_every: SpannedField<i64>,
+    pub timeout_us: SpannedField<f64>,
+    pub retry_limit: SpannedField<i64>,
+    pub limit_us: SpannedField<f64>,
 }

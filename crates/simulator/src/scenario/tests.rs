@@ -32,7 +32,7 @@ fn an_error_has_the_form_of_a_compilers() {
   |
 6 | rate = "SDRR"  # too fast
   |        ^^^^^^
-  = allowed: "SDR", "DDR", "QDR", "FDR", "EDR", "HDR", "NDR", "XDR""#;
+  = allowed: "SDR", "DDR", "QDR", "FDR", "EDR", "HDR", "NDR", "XDR", "10G", "25G", "40G", "50G", "100G", "200G", "400G", "800G""#;
     assert_eq!(error.to_string(), expected);
 }
 
@@ -41,7 +41,8 @@ fn an_unknown_field_lists_the_known_ones() {
     let error = error_of(&small_with("[link]\nspeed = 100\n"));
     let expected =
         "link.speed: unknown field `speed`, expected one of `width`, `rate`, `wire-ns`, `switch-delay-ns`, \
-                    `adapter-delay-ns`, `forwarding`, `virtual-lanes`, `buffer-bytes`
+                    `adapter-delay-ns`, `forwarding`, `virtual-lanes`, `buffer-bytes`, `routing`, `flow-control`, \
+                    `ecn-min-bytes`, `ecn-max-bytes`, `ecn-probability`, `pause-bytes`, `resume-bytes`, `congestion-control`
  --> bad.toml:6:1
   |
 6 | speed = 100
@@ -254,7 +255,8 @@ fn defaults_are_those_of_the_field_list() {
     assert_eq!((scenario.members(), scenario.plan.rules.len()), (32, 0));
     assert_eq!(scenario.link.switch_delay, SimSpan::from_nanos(100));
     assert_eq!(scenario.collective.contents.bytes(), 256);
-    let documented = CollectiveParameters::new(scenario.collective.contents);
+    let mut documented = CollectiveParameters::new(scenario.collective.contents);
+    documented.rebuild_after = Some(SimSpan::from_nanos(100_000));
     assert_eq!(format!("{:?}", scenario.collective), format!("{documented:?}"));
 }
 
@@ -403,6 +405,10 @@ fn the_field_list_is_complete() {
         ("fabric", "[fabric]\nnonsense = 1\n".to_owned()),
         ("link", small_with("[link]\nnonsense = 1\n")),
         ("collective", small_with("[collective]\nnonsense = 1\n")),
+        ("traffic", small_with("[[traffic]]\nnonsense = 1\n")),
+        ("workload", small_with("[workload]\nnonsense = 1\n")),
+        ("training", small_with("[training]\nnonsense = 1\n")),
+        ("flows", small_with("[flows]\nnonsense = 1\n")),
         ("fault", small_with("[[fault]]\nnonsense = 1\n")),
     ] {
         let error = error_of(&text);

@@ -18,7 +18,7 @@ use crate::collective::{
     Replication, SimulatedOperation,
 };
 use crate::link_rate::{ByteTime, LinkRate, LinkWidth};
-use crate::network::{Forwarding, LinkParameters};
+use crate::network::{EthernetParameters, Forwarding, LinkParameters, RouteChoice};
 use crate::queue_pair::LinkNotification;
 
 /// Bytes of headers and CRCs of a collective's largest packet, rounded up.
@@ -45,6 +45,8 @@ pub(super) struct LinkSettings {
     pub width: LinkWidth,
     pub rate: LinkRate,
     pub parameters: LinkParameters,
+    pub ethernet: Option<EthernetParameters>,
+    pub routing: RouteChoice,
 }
 
 pub(super) fn link(table: &LinkTable) -> Result<LinkSettings, SpannedError> {
@@ -52,17 +54,24 @@ pub(super) fn link(table: &LinkTable) -> Result<LinkSettings, SpannedError> {
         |field: &SpannedField<f64>, default: u64| sim_span(field, 0.0..=1e6, 1e3, SimSpan::from_nanos(default));
     let width = choice(&table.width, &LinkWidth::NAMES, LinkWidth::X4)?;
     let rate = choice(&table.rate, &LinkRate::NAMES, LinkRate::Sdr)?;
+    let is_ethernet = rate.gigabits().is_some();
+    if let Some(span) = at(&table.width).filter(|_| is_ethernet) {
+        return Err(SpannedError::new(span, "the rate of an Ethernet is that of the port").allowing("leave it out"));
+    }
+    let (most_lanes, lanes) = if is_ethernet { (8, 2) } else { (15, 1) };
     let parameters = LinkParameters {
         byte_time: ByteTime::of(width, rate),
         wire: delay(&table.wire_ns, 0)?,
         switch_delay: delay(&table.switch_delay_ns, 100)?,
         adapter_delay: delay(&table.adapter_delay_ns, 100)?,
         forwarding: choice(&table.forwarding, &FORWARDINGS, Forwarding::CutThrough)?,
-        virtual_lanes: whole(&table.virtual_lanes, 1..=15, 1)? as u8,
-        buffer_bytes: whole(&table.buffer_bytes, 1..=1 << 26, 16 * 1024)? as u32,
+        virtual_lanes: whole(&table.virtual_lanes, 1..=most_lanes, lanes)? as u8,
+        buffer_bytes: whole(&table.buffer_bytes, 1..=1 << 26, super::ethernet::usual_buffer(rate))? as u32,
         adapter_lanes: 1,
     };
-    Ok(LinkSettings { width, rate, parameters })
+    let ethernet = super::ethernet::ethernet(table, rate, &parameters)?;
+    let routing = super::ethernet::routing(table, rate)?;
+    Ok(LinkSettings { width, rate, parameters, ethernet, routing })
 }
 
 /// The parameters of operations through the aggregation tree, and those that all methods share.
@@ -110,6 +119,8 @@ pub(super) fn collective(
         _ => (1, parameters.window),
     };
     parameters.window = whole(&table.window, i64::from(least)..=i64::from(MAX_GROUP_WINDOW), usual)? as u32;
+    let rebuild_after = sim_span(&table.rebuild_us, 0.0..=1e6, 1e6, SimSpan::from_nanos(100_000))?;
+    parameters.rebuild_after = Some(rebuild_after);
     parameters.radix_limit = optional(&table.radix_limit, 2..=MAX_CHILDREN as i64)?.map(|limit| limit as u16);
     Ok(parameters)
 }

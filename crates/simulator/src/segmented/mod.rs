@@ -169,6 +169,22 @@ impl SegmentedCollective {
         timings
     }
 
+    /// Places rank `n` on host `hosts[n]`; packed from host 0 on if there are too few. Called before the first operation.
+    pub fn place(&mut self, hosts: &[u32]) {
+        let members = self.driver.parameters.members as usize;
+        if let Some(chosen) = hosts.get(..members) {
+            self.driver.hosts = chosen.iter().copied().map(NodeId).collect();
+        }
+    }
+
+    pub(crate) fn network(&self) -> &SimulatedNetwork {
+        &self.network
+    }
+
+    pub(crate) fn network_mut(&mut self) -> &mut SimulatedNetwork {
+        &mut self.network
+    }
+
     /// Members of the group.
     pub fn ranks(&self) -> u32 {
         self.driver.parameters.members

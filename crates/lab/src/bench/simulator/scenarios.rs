@@ -24,12 +24,15 @@ macro_rules! shipped {
 }
 
 /// The scenarios, by name.
-const SCENARIOS: [(&str, &str); 8] = shipped![
+const SCENARIOS: [(&str, &str); 11] = shipped![
     "bit-error-rate",
+    "cable-outage",
     "dragonfly",
     "four-error-classes",
     "hypercube",
+    "k-ary-n-tree",
     "modern-links",
+    "paper-failure-free",
     "spatial-cut-cable",
     "temporal-random-errors",
     "torus",
@@ -142,6 +145,10 @@ impl<O: CollectiveObserver> CollectiveObserver for TimedObserver<O> {
 
     fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
         self.timed(|inner| inner.delivered(rank, op, result));
+    }
+
+    fn tree_rebuilt(&mut self, tree: &topology::AggregationTree) {
+        self.inner.tree_rebuilt(tree);
     }
 
     fn failed(&mut self, rank: Rank, op: OpId, cause: OperationFailure) {

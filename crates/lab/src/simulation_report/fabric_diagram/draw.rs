@@ -22,9 +22,14 @@ impl FabricDiagram {
         let mut svg =
             format!("<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"the fabric\">\n");
         let most = self.lines.iter().map(|(_, line)| line.packets).max().unwrap_or(0).max(1);
+        let heaviest = self.lines.iter().map(|(_, line)| line.bytes).max().unwrap_or(0);
         let worst = self.lines.iter().map(|(_, line)| line.faults()).max().unwrap_or(0).max(1);
         for (ends, line) in &self.lines {
-            let load = f64::from(line.packets) / f64::from(most);
+            // By bytes where they are known: short acknowledgements do not make a link hot.
+            let load = match heaviest {
+                0 => f64::from(line.packets) / f64::from(most),
+                heaviest => line.bytes as f64 / heaviest as f64,
+            };
             let faults = line.faults() as f64 / worst as f64;
             self.draw_line(&mut svg, *ends, line, load, faults);
         }
@@ -58,11 +63,16 @@ impl FabricDiagram {
         let style = match (line.has_faults(), line.packets) {
             (true, _) => format!("class=\"faulty\" {}", strong(0.55, faults)),
             (false, 0) => "class=\"idle\"".to_owned(),
-            (false, _) => format!("class=\"busy\" {}", strong(0.25, load)),
+            (false, _) => {
+                format!("class=\"busy\" {};stroke:{}\"", strong(0.25, load).trim_end_matches('"'), heat(load))
+            }
         };
         let cables = if line.cables > 0 { format!(", {}", pluralize(line.cables, "cable")) } else { String::new() };
         let mut title = format!("{} – {}{cables}: ", self.names[a as usize], self.names[b as usize]);
         let _ = write!(title, "{} on the busiest direction", pluralize(line.packets.into(), "packet"));
+        if line.bytes > 0 {
+            let _ = write!(title, ", {} bytes", group_digits(line.bytes));
+        }
         if line.has_faults() {
             let _ = write!(title, ", {} damaged, {} lost", group_digits(line.damaged), group_digits(line.lost));
         }
@@ -133,4 +143,10 @@ impl FabricDiagram {
             }
         }
     }
+}
+
+/// The colour of a load, from cold to hot, as a share of the heaviest.
+fn heat(load: f64) -> String {
+    // From blue over green and yellow to orange: the red of faults stays theirs.
+    format!("hsl({:.0} 75% 45%)", 210.0 - 175.0 * load.clamp(0.0, 1.0))
 }

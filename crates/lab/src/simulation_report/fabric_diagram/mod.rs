@@ -61,6 +61,8 @@ struct DiagramLine {
     cables: u64,
     /// On the busiest direction of the busiest cable.
     packets: u32,
+    /// On the same, if the run records bytes.
+    bytes: u64,
     damaged: u64,
     lost: u64,
 }
@@ -138,6 +140,7 @@ impl FabricDiagram {
             };
             let line = lines.entry(ends).or_default();
             line.packets = line.packets.max(link.packets);
+            line.bytes = line.bytes.max(link.bytes);
             line.damaged += link.tally.damaged;
             line.lost += link.tally.lost;
         }

@@ -114,6 +114,9 @@ impl AggregationNode {
             self.counters.duplicate_result += 1;
             return false;
         }
+        if let Some(first_at) = state.slot(op).first_at() {
+            state.pace.note_result(now.since(first_at));
+        }
         let mut wanted_by = std::mem::take(&mut state.slot(op).wanted_by);
         if state.config.distribution.has_connections() {
             wanted_by.clear(); // All children get it anyway.

@@ -12,27 +12,28 @@ struct CounterReading {
 
 /// Counters by name, with their rates.
 #[derive(Default)]
-pub(super) struct RateMeter {
+pub struct RateMeter {
     readings: BTreeMap<String, CounterReading>,
 }
 
 impl RateMeter {
     /// The rate of a counter after this report. Unchanged if the report is not new; unknown at first, and after the counter or the clock
     /// was reset.
-    pub(super) fn rate(&mut self, name: String, at_ms: u64, count: u64) -> Option<f64> {
+    pub fn rate(&mut self, name: String, at_ms: u64, count: u64) -> Option<f64> {
         let reading =
             self.readings.entry(name).or_insert(CounterReading { at_ms, count, per_second: None, is_new: true });
         reading.is_new = true;
         if at_ms != reading.at_ms {
             let (time, more) = (at_ms.checked_sub(reading.at_ms), count.checked_sub(reading.count));
-            reading.per_second = time.zip(more).map(|(time, more)| more as f64 * 1e3 / time as f64);
+            // A tenth is exact enough to read, and short on the way to a page.
+            reading.per_second = time.zip(more).map(|(time, more)| (more as f64 * 1e4 / time as f64).round() / 10.0);
             (reading.at_ms, reading.count) = (at_ms, count);
         }
         reading.per_second
     }
 
     /// Removes counters that were not reported since the last sweep.
-    pub(super) fn sweep(&mut self) {
+    pub fn sweep(&mut self) {
         self.readings.retain(|_, reading| std::mem::replace(&mut reading.is_new, false));
     }
 }

@@ -1,0 +1,121 @@
+//! The web page in a browser, while a node of the cluster is killed.
+
+use serde_json::json;
+
+use super::browser::{self, Browser};
+use super::process::*;
+use super::web::web_port;
+
+/// The pairs of texts in drawings that overlap, as text.
+pub(crate) const OVERLAPS: &str = "(() => {
+    const found = [];
+    for (const svg of document.querySelectorAll('main svg')) {
+        const texts = [...svg.querySelectorAll('text')].map((text) => [text.textContent, text.getBoundingClientRect()]);
+        const frame = svg.getBoundingClientRect();
+        texts.forEach(([a, x], i) => {
+            if (x.left < frame.left - 1 || x.right > frame.right + 1) found.push(`${a} is cut off`);
+            texts.slice(i + 1).forEach(([b, y]) => {
+                const apart = x.right <= y.left || y.right <= x.left || x.bottom <= y.top + 1 || y.bottom <= x.top + 1;
+                if (!apart) found.push(`${a} / ${b}`);
+            });
+        });
+    }
+    return found;
+})()";
+
+/// A manager with a tree of three nodes and a job with a group.
+fn cluster() -> (Process, Vec<Process>) {
+    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0", "--web", "0"]);
+    let node = |name: &str, parent: &[&str]| {
+        Process::start(&[&["node", "--manager", &manager.line, "--name", name], parent].concat())
+    };
+    let below = ["--parent", "spine"];
+    let nodes = vec![node("spine", &[]), node("rack1", &below), node("rack2", &below)];
+    wait_for_nodes(&mut client(&manager), 3);
+    (manager, nodes)
+}
+
+#[test]
+fn a_killed_node_is_named_by_the_open_page_in_chromium() {
+    if !browser::is_installed() {
+        return;
+    }
+    let (manager, mut nodes) = cluster();
+    let mut job = client(&manager);
+    // Its name would be markup if the page took it for that.
+    job.open_job("<img src=x onerror=alert(1)>", None).expect("admitted");
+    job.open_group(request(4)).expect("opened");
+    let mut browser = Browser::open(&format!("http://127.0.0.1:{}/", web_port(&manager)), 1280, 900);
+    browser.wait_for("the page is live", "document.getElementById('connection').textContent.startsWith('live')");
+    browser.wait_for("three nodes are listed", "document.querySelectorAll('#nodes tbody tr').length === 3");
+    browser.wait_for("the tree is drawn", "document.querySelectorAll('#tree circle.alive').length === 3");
+    browser.wait_for("the job is listed", "document.querySelector('#jobs tbody').textContent.includes('<img')");
+    browser.wait_for("its group has a tree", "[...document.getElementById('tree-choice').options].length >= 3");
+    assert_eq!(browser.evaluate("document.querySelectorAll('img').length"), 0);
+
+    drop(nodes.remove(1));
+    let timeline = "document.getElementById('timeline-list').textContent.includes('node rack1 is lost')";
+    browser.wait_for("the timeline names the node", timeline);
+    let spoken = "document.getElementById('announcements').textContent.includes('node rack1 is lost')";
+    browser.wait_for("it is announced", spoken);
+    browser.wait_for("the tree shows it", "document.querySelectorAll('#tree path.lost').length === 1");
+    browser.wait_for(
+        "the table shows it",
+        "document.querySelector('#nodes tbody tr.bad').textContent.includes('rack1')",
+    );
+    browser.wait_for("the strip shows it", "document.querySelector('#strip .mark-failure') !== null");
+    browser.wait_for("the title says so", "document.title === '(1 lost) Pleach'");
+    for (width, height) in [(1280, 900), (700, 900), (360, 740)] {
+        browser.resize(width, height);
+        let fits = format!(
+            "new Promise((done) => setTimeout(() => done(document.documentElement.scrollWidth <= {width}), 300))"
+        );
+        assert_eq!(browser.evaluate(&fits), true, "the page is wider than {width}");
+        assert_eq!(browser.evaluate(OVERLAPS), json!([]), "at width {width}");
+    }
+    assert_eq!(browser.problems, Vec::<String>::new());
+}
+
+#[test]
+fn the_page_is_usable_by_keyboard_and_survives_the_manager_in_chromium() {
+    if !browser::is_installed() {
+        return;
+    }
+    let (manager, _nodes) = cluster();
+    let port = web_port(&manager);
+    let mut browser = Browser::open(&format!("http://127.0.0.1:{port}/"), 1280, 900);
+    browser.wait_for("three nodes are listed", "document.querySelectorAll('#nodes tbody tr').length === 3");
+    let tab = |browser: &mut Browser| {
+        for kind in ["rawKeyDown", "keyUp"] {
+            browser.call("Input.dispatchKeyEvent", json!({"type": kind, "key": "Tab", "windowsVirtualKeyCode": 9}));
+        }
+    };
+    tab(&mut browser);
+    assert_eq!(browser.evaluate("document.activeElement.className"), "skip", "the skip link is first");
+    let visible = "document.activeElement.getBoundingClientRect().left >= 0";
+    assert_eq!(browser.evaluate(visible), true, "and visible once it has the focus");
+    let first = "document.querySelector('#nodes tbody tr td').textContent";
+    let sort =
+        "document.querySelector('#nodes th button').focus(); document.querySelector('#nodes th button').click()";
+    browser.evaluate(sort);
+    assert_eq!(browser.evaluate(first), "rack1");
+    assert_eq!(browser.evaluate("document.querySelector('#nodes th').getAttribute('aria-sort')"), "ascending");
+    browser.evaluate("document.activeElement.click()");
+    assert_eq!(browser.evaluate(first), "spine");
+    browser.evaluate(
+        "const it = document.getElementById('nodes-filter'); it.value = 'RACK2'; it.dispatchEvent(new Event('input'))",
+    );
+    assert_eq!(browser.evaluate("document.querySelectorAll('#nodes tbody tr').length"), 1);
+    let unlabelled = "[...document.querySelectorAll('input, select')].filter((it) => it.labels.length === 0).length \
+         + [...document.querySelectorAll('main svg:not([aria-hidden])')].filter((it) => !it.getAttribute('aria-label')).length \
+         + [...document.querySelectorAll('th')].filter((it) => it.scope !== 'col').length";
+    assert_eq!(browser.evaluate(unlabelled), 0);
+    assert_eq!(browser.evaluate("document.querySelectorAll('[aria-live]').length"), 1, "failures only");
+    assert_eq!(browser.problems, Vec::<String>::new());
+
+    drop(manager);
+    browser.wait_for("the loss is shown", "document.getElementById('connection').className === 'state-bad'");
+    let at = format!("127.0.0.1:{port}");
+    let _again = Process::start(&["manager", "--listen", "127.0.0.1:0", "--web", &at]);
+    browser.wait_for("it is live again", "document.getElementById('connection').className === 'state-good'");
+}

@@ -1,0 +1,362 @@
+//! Chakra execution traces (MLCommons), in the JSON form that `chakra_jsonizer` writes: one file per rank, one object after another.
+//!
+//! The first object of a file may be the trace's metadata; every other is a node with its dependencies. Computation and memory nodes
+//! take their duration; sends, receives and collectives go over the fabric. Collectives of one process group (`pg_name`) have as
+//! members the ranks whose traces mention it; without a name, all ranks.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use units::SimSpan;
+
+use super::group_step::WorkloadCollective;
+use super::{
+    MAX_COMPUTE_PICOS, MAX_MESSAGE_BYTES, MAX_OPERATIONS, Workload, WorkloadAction, WorkloadError, WorkloadOperation,
+};
+
+/// What to do with a trace that is not JSON.
+const NOT_JSON: &str = "not JSON: this looks like a trace in protobuf form; convert it with \
+    chakra_jsonizer --input_filename trace.0.et --output_filename trace.0.json";
+
+/// A number that protobuf's JSON writes as a text if it has 64 bits.
+#[derive(Clone, Copy, Default, Debug)]
+struct WholeNumber(i64);
+
+impl<'de> Deserialize<'de> for WholeNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(i64),
+            Text(String),
+        }
+        match Form::deserialize(deserializer)? {
+            Form::Number(number) => Ok(Self(number)),
+            Form::Text(text) => {
+                text.parse().map(Self).map_err(|_| D::Error::custom("expected a whole number, as a number or a text"))
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ChakraNode {
+    id: Option<WholeNumber>,
+    #[serde(rename = "type")]
+    kind: Option<ChakraNodeKind>,
+    #[serde(default, alias = "dataDeps", alias = "data_deps", rename = "parent")]
+    data_deps: Vec<WholeNumber>,
+    #[serde(default, alias = "ctrlDeps", rename = "ctrl_deps")]
+    ctrl_deps: Vec<WholeNumber>,
+    #[serde(default, alias = "durationMicros", rename = "duration_micros")]
+    duration_micros: WholeNumber,
+    #[serde(default, alias = "attribute", rename = "attr")]
+    attributes: Vec<ChakraAttribute>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ChakraNodeKind {
+    Number(u32),
+    Name(String),
+}
+
+#[derive(Deserialize)]
+struct ChakraAttribute {
+    name: String,
+    #[serde(
+        default,
+        alias = "int64Val",
+        alias = "int64_val",
+        alias = "uint64Val",
+        alias = "uint64_val",
+        alias = "int32Val",
+        alias = "int32_val",
+        alias = "uint32Val",
+        alias = "uint32_val",
+        rename = "i"
+    )]
+    number: Option<WholeNumber>,
+    #[serde(default, alias = "stringVal", alias = "string_val", rename = "s")]
+    text: Option<String>,
+}
+
+/// What a node is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NodeClass {
+    Metadata,
+    Local,
+    Send,
+    Receive,
+    Collective,
+}
+
+impl ChakraNodeKind {
+    fn class(&self) -> Option<NodeClass> {
+        match self {
+            Self::Name(name) => Some(match name.as_str() {
+                "METADATA_NODE" | "INVALID_NODE" => NodeClass::Metadata,
+                "MEM_LOAD_NODE" | "MEM_STORE_NODE" | "COMP_NODE" => NodeClass::Local,
+                "COMM_SEND_NODE" => NodeClass::Send,
+                "COMM_RECV_NODE" => NodeClass::Receive,
+                "COMM_COLL_NODE" => NodeClass::Collective,
+                _ => return None,
+            }),
+            Self::Number(number) => Some(match number {
+                0 | 1 => NodeClass::Metadata,
+                2..=4 => NodeClass::Local,
+                5 => NodeClass::Send,
+                6 => NodeClass::Receive,
+                7 => NodeClass::Collective,
+                _ => return None,
+            }),
+        }
+    }
+}
+
+impl ChakraNode {
+    fn attribute(&self, name: &str) -> Option<i64> {
+        self.attributes.iter().find(|attribute| attribute.name == name)?.number.map(|number| number.0)
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.attributes.iter().find(|attribute| attribute.name == name)?.text.as_deref()
+    }
+}
+
+/// Parses the traces of all ranks, in the order of the ranks.
+///
+/// # Errors
+/// If a trace is not valid: the number of the file, and the error with its line.
+pub fn parse_chakra(files: &[Vec<u8>]) -> Result<Workload, (usize, WorkloadError)> {
+    let mut workload = Workload::default();
+    let mut groups = ProcessGroups::default();
+    for (rank, bytes) in files.iter().enumerate() {
+        let before = workload.operations();
+        let operations =
+            parse_rank(bytes, rank as u32, files.len() as u32, before, &mut groups).map_err(|error| (rank, error))?;
+        workload.ranks.push(operations);
+        if let Some(line) = super::first_in_circle(&workload.ranks[rank]) {
+            return Err((rank, WorkloadError::new(line, "this node depends on itself, through others")));
+        }
+    }
+    let everyone = (0..files.len() as u32).collect();
+    workload.groups =
+        groups.members.into_iter().map(|members| members.unwrap_or_else(|| Vec::clone(&everyone))).collect();
+    Ok(workload)
+}
+
+/// Process groups by name, in the order of their first mention.
+#[derive(Default)]
+struct ProcessGroups {
+    numbers: BTreeMap<Option<String>, u32>,
+    /// The members, or none for the group of all ranks.
+    members: Vec<Option<Vec<u32>>>,
+}
+
+impl ProcessGroups {
+    fn join(&mut self, name: Option<&str>, rank: u32) -> u32 {
+        let next = self.members.len() as u32;
+        let number = *self.numbers.entry(name.map(str::to_owned)).or_insert(next);
+        if number == next {
+            self.members.push(name.map(|_| Vec::new()));
+        }
+        if let Some(members) = &mut self.members[number as usize]
+            && members.last() != Some(&rank)
+        {
+            members.push(rank);
+        }
+        number
+    }
+}
+
+fn parse_rank(
+    bytes: &[u8],
+    rank: u32,
+    ranks: u32,
+    before: usize,
+    groups: &mut ProcessGroups,
+) -> Result<Vec<WorkloadOperation>, WorkloadError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| WorkloadError::new(1, NOT_JSON))?;
+    if !text.trim_start().starts_with(['{', '[']) {
+        return Err(WorkloadError::new(1, NOT_JSON));
+    }
+    let mut operations = Vec::new();
+    let mut numbers: BTreeMap<i64, u32> = BTreeMap::new();
+    let mut dependencies: Vec<Vec<i64>> = Vec::new();
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<ChakraItem>();
+    let (mut line, mut counted) = (1, 0);
+    loop {
+        let start = stream.byte_offset().min(text.len());
+        // Blank lines before an object are not the object's.
+        let start = start + (text[start..].len() - text[start..].trim_start().len());
+        line += text[counted..start].matches('\n').count() as u32;
+        counted = start;
+        let Some(item) = stream.next() else { break };
+        let item = item.map_err(|error| {
+            let inner = (error.line() as u32).max(line);
+            WorkloadError::new(inner, format!("not a Chakra node: {error}"))
+        })?;
+        let nodes = match item {
+            ChakraItem::One(node) => vec![*node],
+            ChakraItem::List(nodes) | ChakraItem::Trace { nodes } => nodes,
+        };
+        for node in nodes {
+            if before + operations.len() >= MAX_OPERATIONS {
+                return Err(WorkloadError::new(line, format!("more than {MAX_OPERATIONS} nodes")));
+            }
+            let (Some(id), Some(kind)) = (node.id, &node.kind) else {
+                continue; // The metadata of the trace.
+            };
+            let class = kind.class().ok_or_else(|| WorkloadError::new(line, "a node of an unknown type"))?;
+            let action = action(&node, class, rank, ranks, groups).map_err(|why| WorkloadError::new(line, why))?;
+            if numbers.insert(id.0, operations.len() as u32).is_some() {
+                return Err(WorkloadError::new(line, format!("two nodes have the id {}", id.0)));
+            }
+            dependencies.push(node.data_deps.iter().chain(&node.ctrl_deps).map(|number| number.0).collect());
+            operations.push(WorkloadOperation::new(action, line));
+        }
+    }
+    for (operation, needed) in operations.iter_mut().zip(dependencies) {
+        for id in needed {
+            let on = numbers.get(&id).ok_or_else(|| {
+                WorkloadError::new(operation.line, format!("depends on node {id}, which this trace does not have"))
+            })?;
+            operation.after.push(*on);
+        }
+    }
+    Ok(operations)
+}
+
+/// What stands at the top of a file.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ChakraItem {
+    Trace { nodes: Vec<ChakraNode> },
+    List(Vec<ChakraNode>),
+    One(Box<ChakraNode>),
+}
+
+fn action(
+    node: &ChakraNode,
+    class: NodeClass,
+    rank: u32,
+    ranks: u32,
+    groups: &mut ProcessGroups,
+) -> Result<WorkloadAction, String> {
+    let within = |name: &str, most: u64| -> Result<u64, String> {
+        let value = node.attribute(name).ok_or_else(|| format!("the attribute {name} is missing"))?;
+        u64::try_from(value)
+            .ok()
+            .filter(|value| *value <= most)
+            .ok_or_else(|| format!("{name} = {value}: expected a number from 0 to {most}"))
+    };
+    let last = u64::from(ranks) - 1;
+    let tag = || node.attribute("comm_tag").map_or(0, |tag| tag as u32);
+    match class {
+        NodeClass::Metadata => Ok(WorkloadAction::Compute { time: SimSpan::ZERO, processor: 0 }),
+        NodeClass::Local => {
+            let micros = u64::try_from(node.duration_micros.0).map_err(|_| "a negative duration".to_owned())?;
+            let picos = micros.checked_mul(1_000_000).filter(|picos| *picos <= MAX_COMPUTE_PICOS);
+            let time = SimSpan::from_picos(picos.ok_or_else(|| format!("a duration of {micros} us is too long"))?);
+            Ok(WorkloadAction::Compute { time, processor: 0 })
+        }
+        NodeClass::Send => {
+            let (to, bytes) = (within("comm_dst", last)? as u32, within("comm_size", MAX_MESSAGE_BYTES)?);
+            Ok(WorkloadAction::Send { to, bytes, tag: tag() })
+        }
+        NodeClass::Receive => Ok(WorkloadAction::Receive { from: within("comm_src", last)? as u32, tag: tag() }),
+        NodeClass::Collective => {
+            let operation = match within("comm_type", u64::MAX)? {
+                0 => WorkloadCollective::AllReduce,
+                1 => WorkloadCollective::Reduce,
+                2 | 3 => WorkloadCollective::AllGather,
+                4 | 5 => WorkloadCollective::Broadcast,
+                6 => WorkloadCollective::AllToAll,
+                7 | 8 => WorkloadCollective::ReduceScatter,
+                9 => WorkloadCollective::Barrier,
+                other => return Err(format!("comm_type = {other}: expected a collective from 0 to 9")),
+            };
+            let bytes =
+                if operation == WorkloadCollective::Barrier { 0 } else { within("comm_size", MAX_MESSAGE_BYTES)? };
+            Ok(WorkloadAction::Group { operation, group: groups.join(node.text("pg_name"), rank), bytes })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn trace(peer: u32) -> String {
+        format!(
+            r#"{{ "version": "0.0.4" }}
+{{
+  "id": "1", "name": "forward", "type": "COMP_NODE", "durationMicros": "5"
+}}
+{{ "id": 2, "type": "COMM_COLL_NODE", "dataDeps": ["1"],
+   "attr": [{{"name": "comm_type", "int64Val": "0"}}, {{"name": "comm_size", "int64Val": "1048576"}}] }}
+{{ "id": 3, "type": "COMM_SEND_NODE", "ctrlDeps": ["2"], "attr": [{{"name": "comm_dst", "int32Val": {peer}}}, {{"name": "comm_size", "int64Val": "9"}}] }}
+{{ "id": 4, "type": "COMM_RECV_NODE", "attr": [{{"name": "comm_src", "int32Val": {peer}}}] }}
+"#
+        )
+    }
+
+    #[test]
+    fn a_trace_is_read_as_the_jsonizer_writes_it() {
+        let files = [trace(1).into_bytes(), trace(0).into_bytes()];
+        let workload = parse_chakra(&files).expect("two traces");
+        assert_eq!(workload.groups, [[0, 1]]);
+        let operations = &workload.ranks[0];
+        assert_eq!(operations.len(), 4);
+        assert_eq!(operations[1].after, [0]);
+        let (operation, group, bytes) = (WorkloadCollective::AllReduce, 0, 1 << 20);
+        assert_eq!(operations[1].action, WorkloadAction::Group { operation, group, bytes });
+        assert_eq!(operations[2].action, WorkloadAction::Send { to: 1, bytes: 9, tag: 0 });
+        assert_eq!(operations[0].line, 2);
+        assert_eq!(operations[3].line, 8);
+    }
+
+    #[test]
+    fn errors_say_the_file_and_the_line() {
+        let good = trace(1);
+        let cases: [(Vec<u8>, &str); 8] = [
+            (b"\x0a\x08ChakraET".to_vec(), "chakra_jsonizer"),
+            (vec![0xff, 0xfe, 0x00], "chakra_jsonizer"),
+            (b"{".to_vec(), "not a Chakra node"),
+            (good.replace("COMP_NODE", "FLY_NODE").into_bytes(), "unknown type"),
+            (good.replace("[\"1\"]", "[\"77\"]").into_bytes(), "node 77"),
+            (good.replace("\"id\": 2", "\"id\": 1").into_bytes(), "two nodes"),
+            (good.replace("comm_dst\", \"int32Val\": 1", "comm_dst\", \"int32Val\": 5").into_bytes(), "comm_dst = 5"),
+            (good.replace("\"int64Val\": \"0\"", "\"int64Val\": \"12\"").into_bytes(), "comm_type = 12"),
+        ];
+        for (bytes, part) in cases {
+            let (file, error) = parse_chakra(&[trace(1).into_bytes(), bytes.clone()]).expect_err(part);
+            assert!(file == 1 && error.message.contains(part), "{}: {error}", String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_no_stack_overflow() {
+        let (_, error) = parse_chakra(&["[".repeat(1 << 20).into_bytes()]).expect_err("nonsense");
+        assert!(error.message.contains("not a Chakra node"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_a_workload_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse_chakra(&[bytes]);
+        }
+
+        #[test]
+        fn broken_traces_give_a_workload_or_an_error(at in 0usize..600, byte in any::<u8>(), length in 0usize..60) {
+            let mut bytes = trace(0).into_bytes();
+            let at = at % bytes.len();
+            let end = (at + length).min(bytes.len());
+            bytes.splice(at..end, [byte]);
+            let _ = parse_chakra(&[bytes]);
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Runs a workload: starts operations when what they require has happened, and matches messages.
+//!
+//! In: the time, timers, messages that were sent or received. Out: messages to send and timers to set ([`MessageRequest`]). It
+//! knows neither hosts nor links.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use units::{SimSpan, SimTime};
+
+use super::{Workload, WorkloadAction};
+use crate::slab::Slab;
+
+/// Operations that are listed if a workload cannot go on.
+const MAX_LISTED: usize = 8;
+
+/// What the engine must do for the executor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MessageRequest {
+    /// Send a message between two ranks.
+    Send { number: u32, from: u32, to: u32, bytes: u64 },
+    /// A message of a rank to itself.
+    Local { number: u32 },
+    /// Call back at this time.
+    Timer { number: u32, at: SimTime },
+}
+
+/// When a rank has completed its last operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RankFinish {
+    /// The time.
+    pub at: SimTime,
+    /// Of it, the time spent in computations.
+    pub computing: SimSpan,
+}
+
+/// An operation that has not completed although nothing more can happen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StalledOperation {
+    /// The rank.
+    pub rank: u32,
+    /// The line.
+    pub line: u32,
+    /// What it waits for.
+    pub waits_for: String,
+}
+
+/// What became of a workload.
+#[derive(Clone, Default, Debug)]
+pub struct WorkloadSummary {
+    /// Operations of all ranks.
+    pub operations: u64,
+    /// Of these, completed.
+    pub completed: u64,
+    /// Messages sent.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// By rank.
+    pub ranks: Vec<RankFinish>,
+    /// The first operations that wait in vain.
+    pub stalled: Vec<StalledOperation>,
+}
+
+/// Who waits for a message, or for its being sent.
+type MessageKey = (u32, u32, u64);
+
+struct Message {
+    key: MessageKey,
+    /// The operation whose send or step this is.
+    owner: u32,
+    is_sent: bool,
+    is_received: bool,
+}
+
+#[derive(Default)]
+struct MatchQueue {
+    arrived: u32,
+    /// Operations that wait.
+    posted: VecDeque<u32>,
+}
+
+/// A member's progress in an operation of a group.
+#[derive(Clone, Copy)]
+struct GroupProgress {
+    step: u32,
+    instance: u32,
+    position: u32,
+    /// The step's message was sent, or there is none; the same for the receive.
+    is_sent: bool,
+    is_received: bool,
+}
+
+pub(crate) struct WorkloadExecutor {
+    workload: Workload,
+    /// The number of each rank's first operation.
+    first: Vec<u32>,
+    rank_of: Vec<u32>,
+    /// Conditions that are not yet met, by operation.
+    waiting: Vec<u32>,
+    dependents: Vec<Vec<u32>>,
+    start_dependents: Vec<Vec<u32>>,
+    is_complete: Vec<bool>,
+    is_started: Vec<bool>,
+    messages: Slab<Message>,
+    matches: BTreeMap<MessageKey, MatchQueue>,
+    progress: BTreeMap<u32, GroupProgress>,
+    /// Operations of each rank on each group so far.
+    instances: BTreeMap<(u32, u32), u32>,
+    /// When each processor of a rank is free.
+    processors: BTreeMap<(u32, u32), SimTime>,
+    runnable: VecDeque<u32>,
+    now: SimTime,
+    has_failed: bool,
+    summary: WorkloadSummary,
+}
+
+impl WorkloadExecutor {
+    pub(crate) fn new(workload: Workload) -> Self {
+        let total = workload.operations();
+        let (mut first, mut rank_of) = (Vec::new(), Vec::with_capacity(total));
+        let mut waiting = Vec::with_capacity(total);
+        let (mut dependents, mut start_dependents) = (vec![Vec::new(); total], vec![Vec::new(); total]);
+        for (rank, operations) in workload.ranks.iter().enumerate() {
+            let base = rank_of.len() as u32;
+            first.push(base);
+            for (at, operation) in operations.iter().enumerate() {
+                rank_of.push(rank as u32);
+                waiting.push((operation.after.len() + operation.after_start.len()) as u32);
+                for on in &operation.after {
+                    dependents[(base + on) as usize].push(base + at as u32);
+                }
+                for on in &operation.after_start {
+                    start_dependents[(base + on) as usize].push(base + at as u32);
+                }
+            }
+        }
+        let ranks = vec![RankFinish { at: SimTime::ZERO, computing: SimSpan::ZERO }; workload.ranks.len()];
+        let summary = WorkloadSummary { operations: total as u64, ranks, ..WorkloadSummary::default() };
+        Self {
+            workload,
+            first,
+            rank_of,
+            waiting,
+            dependents,
+            start_dependents,
+            is_complete: vec![false; total],
+            is_started: vec![false; total],
+            messages: Slab::default(),
+            matches: BTreeMap::new(),
+            progress: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            processors: BTreeMap::new(),
+            runnable: VecDeque::new(),
+            now: SimTime::ZERO,
+            has_failed: false,
+            summary,
+        }
+    }
+
+    /// Starts every operation that waits for nothing.
+    pub(crate) fn start(&mut self, requests: &mut Vec<MessageRequest>) {
+        self.runnable.extend((0..self.waiting.len() as u32).filter(|at| self.waiting[*at as usize] == 0));
+        self.run(requests);
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.has_failed || self.summary.completed == self.summary.operations
+    }
+
+    /// When the last rank completed its last operation.
+    pub(crate) fn end_time(&self) -> SimTime {
+        self.summary.ranks.iter().map(|rank| rank.at).max().unwrap_or(SimTime::ZERO)
+    }
+
+    /// The result, with the operations that wait in vain.
+    pub(crate) fn summary(&self) -> WorkloadSummary {
+        let stalled = (0..self.is_complete.len() as u32)
+            .filter(|at| !self.is_complete[*at as usize] && self.waiting[*at as usize] == 0)
+            .take(MAX_LISTED);
+        WorkloadSummary { stalled: stalled.map(|at| self.stalled(at)).collect(), ..self.summary.clone() }
+    }
+
+    fn stalled(&self, at: u32) -> StalledOperation {
+        let rank = self.rank_of[at as usize];
+        let operation = &self.workload.ranks[rank as usize][(at - self.first[rank as usize]) as usize];
+        let waits_for = match operation.action {
+            WorkloadAction::Compute { .. } => "its computation".to_owned(),
+            WorkloadAction::Send { to, tag, .. } => format!("its message to rank {to} with tag {tag}"),
+            WorkloadAction::Receive { from, tag } => format!("a message from rank {from} with tag {tag}"),
+            WorkloadAction::Group { operation, group, .. } => {
+                format!("the other members of group {group} in {operation:?}")
+            }
+        };
+        StalledOperation { rank, line: operation.line, waits_for }
+    }
+
+    pub(crate) fn set_time(&mut self, now: SimTime) {
+        self.now = now;
+    }
+
+    /// A computation has ended.
+    pub(crate) fn handle_timer(&mut self, at: u32, requests: &mut Vec<MessageRequest>) {
+        self.complete(at);
+        self.run(requests);
+    }
+
+    /// A message has left its sender.
+    pub(crate) fn handle_sent(&mut self, number: u32, requests: &mut Vec<MessageRequest>) {
+        let Some(message) = self.messages.get_mut(number) else { return };
+        message.is_sent = true;
+        let (owner, is_over) = (message.owner, message.is_received);
+        if is_over {
+            self.messages.remove(number);
+        }
+        match self.progress.get_mut(&owner) {
+            Some(progress) => {
+                progress.is_sent = true;
+                self.advance_group(owner, requests);
+            }
+            None => self.complete(owner),
+        }
+        self.run(requests);
+    }
+
+    /// A message has arrived.
+    pub(crate) fn handle_received(&mut self, number: u32, requests: &mut Vec<MessageRequest>) {
+        let Some(message) = self.messages.get_mut(number) else { return };
+        message.is_received = true;
+        let (key, is_over) = (message.key, message.is_sent);
+        if is_over {
+            self.messages.remove(number);
+        }
+        let queue = self.matches.entry(key).or_default();
+        match queue.posted.pop_front() {
+            Some(waiting) => {
+                if queue.posted.is_empty() && queue.arrived == 0 {
+                    self.matches.remove(&key);
+                }
+                self.receive(waiting, requests);
+            }
+            None => queue.arrived += 1,
+        }
+        self.run(requests);
+    }
+
+    /// A message could not be delivered: the workload cannot complete.
+    pub(crate) fn handle_failed(&mut self, _: u32) {
+        self.has_failed = true;
+    }
+
+    /// An operation has the message that it waited for.
+    fn receive(&mut self, at: u32, requests: &mut Vec<MessageRequest>) {
+        match self.progress.get_mut(&at) {
+            Some(progress) => {
+                progress.is_received = true;
+                self.advance_group(at, requests);
+            }
+            None => self.complete(at),
+        }
+    }
+
+    fn complete(&mut self, at: u32) {
+        if std::mem::replace(&mut self.is_complete[at as usize], true) {
+            return;
+        }
+        self.summary.completed += 1;
+        let rank = self.rank_of[at as usize];
+        self.summary.ranks[rank as usize].at = self.now;
+        for dependent in std::mem::take(&mut self.dependents[at as usize]) {
+            self.release(dependent);
+        }
+    }
+
+    fn release(&mut self, at: u32) {
+        self.waiting[at as usize] -= 1;
+        if self.waiting[at as usize] == 0 {
+            self.runnable.push_back(at);
+        }
+    }
+
+    /// Starts everything that can start.
+    fn run(&mut self, requests: &mut Vec<MessageRequest>) {
+        while let Some(at) = self.runnable.pop_front() {
+            if std::mem::replace(&mut self.is_started[at as usize], true) {
+                continue;
+            }
+            for dependent in std::mem::take(&mut self.start_dependents[at as usize]) {
+                self.release(dependent);
+            }
+            self.start_operation(at, requests);
+        }
+    }
+
+    fn start_operation(&mut self, at: u32, requests: &mut Vec<MessageRequest>) {
+        let rank = self.rank_of[at as usize];
+        let action = self.workload.ranks[rank as usize][(at - self.first[rank as usize]) as usize].action;
+        match action {
+            WorkloadAction::Compute { time, processor } => {
+                let free = self.processors.entry((rank, processor)).or_insert(SimTime::ZERO);
+                *free = self.now.max(*free) + time;
+                let finish = &mut self.summary.ranks[rank as usize];
+                finish.computing = finish.computing + time;
+                requests.push(MessageRequest::Timer { number: at, at: *free });
+            }
+            WorkloadAction::Send { to, bytes, tag } => {
+                self.send(at, (to, rank, u64::from(tag)), bytes, requests);
+            }
+            WorkloadAction::Receive { from, tag } => self.post(at, (rank, from, u64::from(tag)), requests),
+            WorkloadAction::Group { operation, group, bytes: _ } => {
+                let members = &self.workload.groups[group as usize];
+                let position = members.iter().position(|member| *member == rank);
+                let counter = self.instances.entry((rank, group)).or_insert(0);
+                let instance = *counter;
+                *counter += 1;
+                match position {
+                    Some(position) if operation.steps(members.len() as u32) > 0 => {
+                        let position = position as u32;
+                        let progress =
+                            GroupProgress { step: 0, instance, position, is_sent: false, is_received: false };
+                        self.progress.insert(at, progress);
+                        self.begin_step(at, requests);
+                    }
+                    _ => self.complete(at),
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, owner: u32, key: MessageKey, bytes: u64, requests: &mut Vec<MessageRequest>) {
+        let (to, from, _) = key;
+        let number = self.messages.insert(Message { key, owner, is_sent: false, is_received: false });
+        self.summary.messages += 1;
+        self.summary.bytes += bytes;
+        requests.push(if to == from {
+            MessageRequest::Local { number }
+        } else {
+            MessageRequest::Send { number, from, to, bytes }
+        });
+    }
+
+    /// Waits for a message, or takes one that is there.
+    fn post(&mut self, at: u32, key: MessageKey, requests: &mut Vec<MessageRequest>) {
+        let queue = self.matches.entry(key).or_default();
+        if queue.arrived == 0 {
+            return queue.posted.push_back(at);
+        }
+        queue.arrived -= 1;
+        if queue.arrived == 0 {
+            self.matches.remove(&key);
+        }
+        self.receive(at, requests);
+    }
+
+    /// Sends and awaits the messages of the present step.
+    fn begin_step(&mut self, at: u32, requests: &mut Vec<MessageRequest>) {
+        let Some(progress) = self.progress.get(&at).copied() else { return };
+        let rank = self.rank_of[at as usize];
+        let action = self.workload.ranks[rank as usize][(at - self.first[rank as usize]) as usize].action;
+        let WorkloadAction::Group { operation, group, bytes } = action else { return };
+        let members = &self.workload.groups[group as usize];
+        let step = operation.step(members.len() as u32, progress.position, progress.step, bytes);
+        // Beyond every tag of a user; group, instance and step in fields of their own.
+        let tag = 1 << 63
+            | u64::from(group) << 43
+            | u64::from(progress.instance & 0xf_ffff) << 23
+            | u64::from(progress.step & 0x7f_ffff);
+        let send = step.send.map(|(position, bytes)| ((members[position as usize], rank, tag), bytes));
+        let receive = step.receive.map(|position| (rank, members[position as usize], tag));
+        if let Some(progress) = self.progress.get_mut(&at) {
+            (progress.is_sent, progress.is_received) = (send.is_none(), receive.is_none());
+        }
+        if let Some((key, bytes)) = send {
+            self.send(at, key, bytes, requests);
+        }
+        match receive {
+            Some(key) => self.post(at, key, requests),
+            None => self.advance_group(at, requests),
+        }
+    }
+
+    /// Goes to the next step of a group operation, if the present one is over.
+    fn advance_group(&mut self, at: u32, requests: &mut Vec<MessageRequest>) {
+        let Some(progress) = self.progress.get_mut(&at).filter(|progress| progress.is_sent && progress.is_received)
+        else {
+            return;
+        };
+        progress.step += 1;
+        let step = progress.step;
+        let rank = self.rank_of[at as usize];
+        let action = self.workload.ranks[rank as usize][(at - self.first[rank as usize]) as usize].action;
+        let WorkloadAction::Group { operation, group, .. } = action else { return };
+        if step < operation.steps(self.workload.groups[group as usize].len() as u32) {
+            self.begin_step(at, requests);
+        } else {
+            self.progress.remove(&at);
+            self.complete(at);
+        }
+    }
+}

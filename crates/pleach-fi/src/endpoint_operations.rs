@@ -304,13 +304,16 @@ impl EndpointState {
         self.multis.insert(number, multi);
         posted.multi = Some(number);
         let filter = posted.filter;
+        let place = self.untagged.posted.len();
         self.untagged.posted.push_back(posted);
-        // What waits is delivered again, in order, while the buffer has space.
+        // What waits is received in order while the buffer has space. A message leaves its place in the list only when it fits:
+        // behind later ones it would overtake them.
         while self.multis.get(&number).is_some_and(|multi| !multi.is_done)
             && let Some(index) = self.untagged.find_unexpected(&filter)
+            && self.take_part(queues, number, place, self.untagged.unexpected[index].length)
             && let Some(message) = self.take_unexpected(false, index)
         {
-            self.deliver(queues, message);
+            self.receive_part(queues, number, place, message);
         }
         0
     }

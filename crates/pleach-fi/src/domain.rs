@@ -76,7 +76,8 @@ impl Domain {
             thread: Mutex::new(None),
         });
         let own = Arc::clone(&domain);
-        let thread = std::thread::Builder::new().name("pleach-fi".into()).spawn(move || own.attend())?;
+        let thread =
+            std::thread::Builder::new().name("pleach-fi".into()).spawn(move || abort_on_panic(|| own.attend()))?;
         *domain.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(domain)
     }
@@ -98,7 +99,7 @@ impl Domain {
         self.sleeper.1.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            let _ = thread.join(); // It has no result, and its panic is already printed.
+            let _ = thread.join(); // It has no result, and does not panic.
         }
     }
 
@@ -143,6 +144,20 @@ impl Domain {
     }
 }
 
+/// Runs a thread of this library, and ends the process if it panics. The state that it left half changed must not be used, and nobody
+/// would answer the peers.
+fn abort_on_panic(work: impl FnOnce()) {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    if let Err(panic) = outcome {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        crate::log::log(&format!(
+            "internal error in the progress thread, the process ends (please report this): {text}"
+        ));
+        std::process::abort();
+    }
+}
+
 /// Copies of the descriptors of these endpoints: an endpoint may be closed while the thread sleeps.
 fn descriptors_of(state: &mut DomainState, numbers: &[usize]) -> Vec<std::os::fd::OwnedFd> {
     let descriptor = |number: &usize| {
@@ -155,4 +170,34 @@ fn descriptors_of(state: &mut DomainState, numbers: &[usize]) -> Vec<std::os::fd
 /// What is readable while packets wait for an endpoint.
 pub(crate) fn wait_descriptor(endpoint: &mut EndpointState) -> BorrowedFd<'_> {
     endpoint.port.messenger.transport().endpoint().wait_descriptor()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    const PANICS: &str = "PLEACH_FI_TEST_PANIC";
+
+    /// The process that [`a_panic_of_the_thread_ends_the_process`] watches.
+    #[test]
+    fn panicking_process() {
+        if std::env::var_os(PANICS).is_some() {
+            let thread = std::thread::spawn(|| abort_on_panic(|| panic!("slot {} is gone", 7)));
+            let _ = thread.join();
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_ends_the_process() {
+        let program = std::env::current_exe().expect("this program");
+        let mut command = Command::new(program);
+        command.args(["--exact", "domain::tests::panicking_process", "--nocapture"]).env(PANICS, "1");
+        let output = command.output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(6), "{said}");
+        assert!(said.contains("internal error in the progress thread") && said.contains("slot 7 is gone"), "{said}");
+    }
 }

@@ -117,9 +117,6 @@ impl Domain {
                     let mut state = self.lock();
                     let numbers = state.endpoints.numbers();
                     state.progress(&numbers);
-                    numbers.iter().for_each(|number| {
-                        state.endpoints.get_mut(*number).into_iter().for_each(EndpointState::watch_sources);
-                    });
                     descriptors_of(&mut state, &numbers)
                 };
                 self.sleep_on(&descriptors);

@@ -24,11 +24,6 @@ pub(crate) const ETIMEDOUT: i32 = 110;
 pub(crate) const EHOSTUNREACH: i32 = 113;
 pub(crate) const ECANCELED: i32 = 125;
 
-/// Progress calls between two looks at the receives that wait for one peer.
-const WATCH_EVERY: u32 = 4096;
-/// Receives that are looked at.
-const MAX_WATCHED: usize = 64;
-
 /// A send without completion.
 #[derive(Debug)]
 pub(crate) struct PendingSend {
@@ -101,7 +96,6 @@ pub(crate) struct EndpointState {
     pub(crate) receives: NumberMap<ActiveReceive>,
     pub(crate) multis: NumberMap<MultiBuffer>,
     pub(crate) next_token: u64,
-    progress_calls: u32,
 }
 
 impl EndpointState {
@@ -122,7 +116,6 @@ impl EndpointState {
             receives: NumberMap::default(),
             multis: NumberMap::default(),
             next_token: 0,
-            progress_calls: 0,
         }
     }
 
@@ -138,25 +131,23 @@ impl EndpointState {
         }
         self.port.turn(Duration::ZERO);
         self.handle_events(queues);
-        self.progress_calls = self.progress_calls.wrapping_add(1);
-        if self.progress_calls.is_multiple_of(WATCH_EVERY) {
+        if std::mem::take(&mut self.port.is_watch_due) {
             self.watch_sources();
         }
     }
 
-    /// Looks after peers for which receives wait.
-    pub(crate) fn watch_sources(&mut self) {
-        let posted = self.tagged.posted.iter().chain(&self.untagged.posted).take(MAX_WATCHED);
-        let peers: Vec<PeerIndex> = posted
-            .filter_map(|posted| match posted.filter.source {
+    /// Looks after peers for which receives wait. All receives are looked at: the one that waits in vain may be the last of many.
+    fn watch_sources(&mut self) {
+        let posted = self.tagged.posted.iter().chain(&self.untagged.posted).map(|posted| posted.filter.source);
+        let sources = posted.chain(self.receives.values().map(|receive| Some(receive.source)));
+        let mut peers: Vec<PeerIndex> = sources
+            .filter_map(|source| match source {
                 Some(MessageSource::Peer(peer)) => Some(peer),
                 _ => None,
             })
-            .chain(self.receives.values().take(MAX_WATCHED).filter_map(|receive| match receive.source {
-                MessageSource::Peer(peer) => Some(peer),
-                MessageSource::Own => None,
-            }))
             .collect();
+        peers.sort_unstable();
+        peers.dedup();
         peers.into_iter().for_each(|peer| self.port.watch(peer));
     }
 

@@ -38,6 +38,8 @@ const CREDIT_BYTES: u64 = 32 << 20;
 const HOUSEKEEPING: Span = Span::from_micros(10_000);
 /// How often a peer is asked for a sign of life while a receive waits for it alone.
 const PING_EVERY: Span = Span::from_micros(1_000_000);
+/// How often the receives that wait are looked at. It bounds the cost of looking at many.
+const WATCH_EVERY: Span = Span::from_micros(250_000);
 /// How long closing waits for acknowledgements.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// A file with faults to inject, as everywhere in Pleach.
@@ -88,6 +90,9 @@ pub(crate) struct MessagePort {
     loans: NumberMap<Arc<dyn LentBytes>>,
     pub(crate) events: VecDeque<PortEvent>,
     housekeeping_at: Time,
+    watch_at: Time,
+    /// The user of this port must name the peers for which receives wait, by [`Self::watch`].
+    pub(crate) is_watch_due: bool,
     paths: PathLog,
 }
 
@@ -139,6 +144,8 @@ impl MessagePort {
             loans: NumberMap::default(),
             events: VecDeque::new(),
             housekeeping_at: Time::ZERO,
+            watch_at: Time::ZERO,
+            is_watch_due: false,
             paths: PathLog::from_environment(),
         })
     }
@@ -271,6 +278,10 @@ impl MessagePort {
             self.housekeeping_at = now + HOUSEKEEPING;
             self.retry_connections(now);
             self.report_losses();
+            if now >= self.watch_at {
+                self.watch_at = now + WATCH_EVERY;
+                self.is_watch_due = true;
+            }
         }
     }
 

@@ -113,6 +113,22 @@ fn a_receive_that_waits_for_a_killed_process_fails_with_the_cause() {
     assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 56), "a receive that is posted later");
 }
 
+/// The receive that waits in vain is behind many that wait for somebody else.
+#[test]
+fn a_lost_peer_is_noticed_behind_many_other_receives() {
+    let (mut node, mut peer) = with_peer();
+    let own = node.name();
+    let own = node.know(&own);
+    let (own, source) = (node.address_of(own), node.address_of(0));
+    let mut targets = vec![[0; 5]; 201];
+    let (last, others) = targets.split_last_mut().expect("many");
+    others.iter_mut().for_each(|target| node.trecv(target, own, 9, 0, 1));
+    node.trecv(last, source, 9, 0, 55);
+    peer.kill();
+    let error = fabric::wait_for_error(&mut [&mut node], 0);
+    assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 55));
+}
+
 #[test]
 fn a_killed_peer_does_not_delay_messages_of_others() {
     let (mut node, mut peer) = with_peer();

@@ -1,6 +1,6 @@
 //! One endpoint: its port, its receives and sends, and the queues that it reports to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use protocol::messaging::MessageFailure;
@@ -8,7 +8,7 @@ use units::Rank;
 
 use crate::abi::{FI_COMPLETION, FI_ECRC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_SEND, FI_TAGGED};
 use crate::envelope::{Envelope, PING_TAG, PING_TOKEN};
-use crate::match_lists::{FabricMessage, FabricMessageBody, MatchLists, MessageSource};
+use crate::match_lists::{FabricMessage, FabricMessageBody, FabricReceive, MatchLists, MessageSource};
 use crate::message_port::{MessagePort, PeerIndex, PortEvent};
 use crate::number_map::NumberMap;
 use crate::queues::{CompletionEntry, ErrorEntry, Queues};
@@ -132,23 +132,47 @@ impl EndpointState {
         self.port.turn(Duration::ZERO);
         self.handle_events(queues);
         if std::mem::take(&mut self.port.is_watch_due) {
-            self.watch_sources();
+            self.watch_sources(queues);
         }
     }
 
     /// Looks after peers for which receives wait. All receives are looked at: the one that waits in vain may be the last of many.
-    fn watch_sources(&mut self) {
-        let posted = self.tagged.posted.iter().chain(&self.untagged.posted).map(|posted| posted.filter.source);
-        let sources = posted.chain(self.receives.values().map(|receive| Some(receive.source)));
+    fn watch_sources(&mut self, queues: &mut Queues) {
+        let posted = self.tagged.posted.iter().chain(&self.untagged.posted);
+        let waits_for_any = posted.clone().any(FabricReceive::waits_for_any);
+        let sources = posted.map(|posted| posted.filter.source);
+        let sources = sources.chain(self.receives.values().map(|receive| Some(receive.source)));
         let mut peers: Vec<PeerIndex> = sources
             .filter_map(|source| match source {
                 Some(MessageSource::Peer(peer)) => Some(peer),
                 _ => None,
             })
             .collect();
+        if waits_for_any {
+            peers.extend(self.port.connected_peers());
+        }
         peers.sort_unstable();
         peers.dedup();
         peers.into_iter().for_each(|peer| self.port.watch(peer));
+        if waits_for_any && let Some(why) = self.why_nobody_is_left(queues) {
+            let detail = queues.note_loss(&why);
+            self.fail_receives(queues, FabricReceive::waits_for_any, detail);
+        }
+    }
+
+    /// Why no message can come any more: each endpoint that the application named, or that connected, is lost. None while one may
+    /// still send, also if it never did.
+    fn why_nobody_is_left(&self, queues: &Queues) -> Option<String> {
+        let mut why = None;
+        for peer in 0..self.port.peers.len() as PeerIndex {
+            why = Some(self.port.lost(peer)?);
+        }
+        let mut named = queues.vectors.get(self.vector?)?.identities();
+        let is_unused = |identity| identity != self.port.own.identity && self.port.known_peer(identity).is_none();
+        if named.any(is_unused) {
+            return None;
+        }
+        why.map(|last| format!("no peer is left; the last one: {last}"))
     }
 
     pub(crate) fn handle_events(&mut self, queues: &mut Queues) {
@@ -303,11 +327,16 @@ impl EndpointState {
     fn lose_peer(&mut self, queues: &mut Queues, peer: PeerIndex, why: &str) {
         let detail = queues.note_loss(why);
         let source = Some(MessageSource::Peer(peer));
+        self.fail_receives(queues, |posted| posted.filter.source == source, detail);
+    }
+
+    /// Fails receives whose message never comes.
+    fn fail_receives(&mut self, queues: &mut Queues, is_hopeless: impl Fn(&FabricReceive) -> bool, detail: i32) {
         for is_tagged in [true, false] {
             let lists = self.lists(is_tagged);
-            let posted = std::mem::take(&mut lists.posted);
-            let (gone, left) = posted.into_iter().partition(|posted| posted.filter.source == source);
+            let (gone, left) = std::mem::take(&mut lists.posted).into_iter().partition(&is_hopeless);
             lists.posted = left;
+            let gone: VecDeque<FabricReceive> = gone;
             for posted in gone {
                 self.fail_posted(queues, &posted, is_tagged, (EHOSTUNREACH, detail));
             }
@@ -318,7 +347,7 @@ impl EndpointState {
     pub(crate) fn fail_posted(
         &mut self,
         queues: &mut Queues,
-        posted: &crate::match_lists::FabricReceive,
+        posted: &FabricReceive,
         is_tagged: bool,
         (error, detail): (i32, i32),
     ) {

@@ -182,6 +182,11 @@ impl MessagePort {
         }
     }
 
+    pub(crate) fn connected_peers(&self) -> impl Iterator<Item = PeerIndex> {
+        let is_connected = |peer: &PeerIndex| matches!(self.peers[*peer as usize].state, PeerState::Connected { .. });
+        (0..self.peers.len() as PeerIndex).filter(is_connected)
+    }
+
     /// Sends a message, or queues it until the peer is connected.
     ///
     /// # Errors

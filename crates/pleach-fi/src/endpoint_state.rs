@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use protocol::messaging::MessageFailure;
+use protocol::messaging::{MessageArrival, MessageFailure};
 use units::Rank;
 
 use crate::abi::{FI_COMPLETION, FI_ECRC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_SEND, FI_TAGGED};
@@ -182,25 +182,28 @@ impl EndpointState {
                 PortEvent::SendFailed { token, .. } if token & PING_TOKEN != 0 => self.end_ping(token),
                 PortEvent::Sent { token } => self.complete_send(queues, token),
                 PortEvent::SendFailed { token, failure } => self.fail_send(queues, token, &failure),
-                PortEvent::Arrived(arrival) => {
-                    let source = MessageSource::Peer(arrival.source().0);
-                    if arrival.tag() == PING_TAG {
-                        self.port.discard(arrival);
-                        continue;
-                    }
-                    let Some((envelope, prefix)) = Envelope::of(&arrival) else {
-                        self.port.discard(arrival);
-                        continue;
-                    };
-                    let length = (arrival.length() as usize).saturating_sub(prefix);
-                    let body = FabricMessageBody::Remote(arrival, prefix);
-                    self.deliver(queues, FabricMessage { source, envelope, length, body });
-                }
+                PortEvent::Arrived(arrival) => self.handle_arrival(queues, arrival),
                 PortEvent::Received { token } => self.finish_receive(queues, token, None),
                 PortEvent::ReceiveFailed { token, failure } => self.finish_receive(queues, token, Some(failure)),
                 PortEvent::PeerLost { peer, why } => self.lose_peer(queues, peer, &why),
             }
         }
+    }
+
+    fn handle_arrival(&mut self, queues: &mut Queues, arrival: MessageArrival) {
+        let Rank(peer) = arrival.source();
+        if Envelope::is_lost(&arrival) {
+            // P-121: without the tag nobody knows which receive must fail, and a later message would take its place.
+            self.port.discard(arrival);
+            return self
+                .port
+                .lose(peer, "a tagged message was corrupted in the sender's memory, and its tag with it");
+        }
+        let envelope = Envelope::of(&arrival).filter(|_| arrival.tag() != PING_TAG);
+        let Some((envelope, prefix)) = envelope else { return self.port.discard(arrival) };
+        let length = (arrival.length() as usize).saturating_sub(prefix);
+        let body = FabricMessageBody::Remote(arrival, prefix);
+        self.deliver(queues, FabricMessage { source: MessageSource::Peer(peer), envelope, length, body });
     }
 
     fn end_ping(&mut self, token: u64) {
@@ -386,3 +389,6 @@ pub(crate) fn receive_flags(envelope: &Envelope) -> u64 {
     let kind = if envelope.tag.is_some() { FI_TAGGED } else { FI_MSG };
     FI_RECV | kind | if envelope.data.is_some() { FI_REMOTE_CQ_DATA } else { 0 }
 }
+
+#[cfg(test)]
+mod tests;

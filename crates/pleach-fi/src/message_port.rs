@@ -21,7 +21,7 @@ use units::{QpNumber, Rank, Span, Time};
 use wire::QueueKey;
 
 use crate::connection_request::MAX_RAILS;
-use crate::endpoint_address::{EndpointAddress, EndpointSecret, fitting_paths};
+use crate::endpoint_address::{EndpointAddress, EndpointPath, EndpointSecret, fitting_paths};
 use crate::local_paths::local_paths;
 use crate::number_map::NumberMap;
 use crate::path_log::{LoggedRail, PathLog};
@@ -102,7 +102,10 @@ impl MessagePort {
     /// # Errors
     /// If the environment is wrong, or the kernel refuses.
     pub(crate) fn open() -> Result<Self, String> {
-        let mut paths = local_paths()?;
+        Self::open_at(local_paths()?)
+    }
+
+    pub(crate) fn open_at(mut paths: Vec<EndpointPath>) -> Result<Self, String> {
         paths.truncate(MAX_RAILS.min(fitting_paths(&paths)));
         let addresses: Vec<_> = paths.iter().map(|path| path.address).collect();
         let options = EndpointOptions { fault_injector: faults_of_environment()?, ..EndpointOptions::default() };
@@ -398,7 +401,9 @@ impl MessagePort {
         let failure = MessageFailure::Lost(Rank(peer), protocol::messaging::PeerLossCause::Unreachable);
         self.events.extend(waiting.into_iter().map(|m| PortEvent::SendFailed { token: m.token, failure }));
         self.events.push_back(PortEvent::PeerLost { peer, why });
-        if !was_connected {
+        if was_connected {
+            self.messenger.drop_peer(Rank(peer));
+        } else {
             // The messaging machine does not know it, and does not release its queue pairs.
             self.messenger.transport().drop_peer(Rank(peer));
         }

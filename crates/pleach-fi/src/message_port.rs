@@ -85,8 +85,8 @@ pub(crate) struct MessagePort {
     by_identity: HashMap<u64, PeerIndex>,
     sends: NumberMap<u64>,
     receives: NumberMap<u64>,
-    /// Sends that are complete but whose memory a packet still refers to.
-    returning: Vec<(u64, Arc<dyn LentBytes>)>,
+    /// Sends that are complete or have failed, but whose memory a packet still refers to.
+    returning: Vec<(PortEvent, Arc<dyn LentBytes>)>,
     loans: NumberMap<Arc<dyn LentBytes>>,
     pub(crate) events: VecDeque<PortEvent>,
     housekeeping_at: Time,
@@ -319,7 +319,7 @@ impl MessagePort {
                 .into_iter()
                 .partition::<Vec<_>, _>(|(_, loan)| Arc::strong_count(loan) == 1);
             self.returning = held;
-            self.events.extend(free.into_iter().map(|(token, _)| PortEvent::Sent { token }));
+            self.events.extend(free.into_iter().map(|(event, _)| event));
         }
     }
 
@@ -327,10 +327,13 @@ impl MessagePort {
     fn finish_send(&mut self, id: u64, failure: Option<MessageFailure>) {
         let Some(token) = self.sends.remove(&id) else { return };
         let loan = self.loans.remove(&token);
-        match (failure, loan) {
-            (Some(failure), _) => self.events.push_back(PortEvent::SendFailed { token, failure }),
-            (None, Some(loan)) if Arc::strong_count(&loan) > 1 => self.returning.push((token, loan)),
-            (None, _) => self.events.push_back(PortEvent::Sent { token }),
+        let event = match failure {
+            Some(failure) => PortEvent::SendFailed { token, failure },
+            None => PortEvent::Sent { token },
+        };
+        match loan {
+            Some(loan) if Arc::strong_count(&loan) > 1 => self.returning.push((event, loan)),
+            _ => self.events.push_back(event),
         }
     }
 
@@ -435,3 +438,6 @@ fn faults_of_environment() -> Result<FaultInjector, String> {
     let compile = |plan: &_| FaultInjector::from_plan(plan, u64::from(std::process::id()));
     faults::read_plan(&path, compile).map_err(|error| format!("{FAULTS}: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

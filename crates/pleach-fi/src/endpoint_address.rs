@@ -35,7 +35,7 @@ pub(crate) struct EndpointAddress {
     pub(crate) identity: u64,
     /// Where it receives connection requests.
     pub(crate) datagrams: QpNumber,
-    /// Known to the processes of the job; zero in what travels over the network.
+    /// Known to the processes of the job; zero in Pleach's packets.
     pub(crate) secret: EndpointSecret,
     pub(crate) paths: Vec<EndpointPath>,
 }
@@ -111,7 +111,7 @@ impl EndpointAddress {
         (!paths.is_empty()).then_some(Self { identity: word(8), datagrams, secret, paths })
     }
 
-    /// The same without what must not travel over the network.
+    /// The same without what must not be in packets.
     pub(crate) fn public(&self) -> Self {
         Self { secret: EndpointSecret::default(), ..self.clone() }
     }

@@ -94,6 +94,9 @@ fn a_long_send_to_a_killed_process_fails_with_the_cause() {
     assert!(text.contains("127.0.0.1:") && text.contains("is lost"), "{text}");
     println!("after {:?}: {text}", began.elapsed());
     assert_eq!(node.tinject(b"more", 0, 9), -(EHOSTUNREACH as isize), "later sends fail at once");
+    assert_eq!(node.tsend(&message, 0, 9, 78), -(EHOSTUNREACH as isize));
+    fabric::run_for(&mut [&mut node], Duration::from_millis(300));
+    assert!(node.poll().is_none() && node.poll_error().is_none(), "what was refused has no completion");
 }
 
 /// Nothing is in flight: only the sign of life notices that the peer is gone.

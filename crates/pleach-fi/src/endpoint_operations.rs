@@ -64,7 +64,9 @@ impl EndpointState {
     pub(crate) unsafe fn send(&mut self, queues: &mut Queues, to: MessageSource, request: SendRequest) -> isize {
         let SendRequest { buffer, envelope, context, flags, is_inject } = request;
         let length = buffer.len();
-        let is_full = self.sends.len() >= MAX_PENDING || self.copied_bytes + self.own_bytes >= MAX_COPIED_BYTES;
+        // Messages to itself that nobody receives must not keep it from sending to others.
+        let unreceived = if to == MessageSource::Own { self.own_bytes } else { 0 };
+        let is_full = self.sends.len() >= MAX_PENDING || self.copied_bytes + unreceived >= MAX_COPIED_BYTES;
         if is_full || queues.is_full(self.send_targets.queue) {
             return -(EAGAIN as isize);
         }

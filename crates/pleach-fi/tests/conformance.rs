@@ -338,10 +338,16 @@ fn foreign_packets_do_no_harm() {
 
 #[test]
 fn messages_to_itself_that_nobody_receives_are_bounded() {
-    let [mut a] = connect(1).try_into().expect("one");
+    let [mut a, mut b] = connect(2).try_into().expect("two");
     let (message, own) = (pattern(1, 16_000), a.index);
     let accepted = (0..100_000).take_while(|_| a.tinject(&message, own, 1) == 0).count();
     assert!((1_000..10_000).contains(&accepted), "{accepted}");
+    assert_eq!(a.tinject(&message, own, 1), EAGAIN);
+    let mut other = vec![0; 16_000];
+    b.trecv(&mut other, FI_ADDR_UNSPEC, 2, 0, 1);
+    assert_eq!(a.tinject(&message, b.index, 2), 0, "sends to others go on");
+    fabric::wait_for(&mut [&mut a, &mut b], 1);
+    assert!(other == message);
     let mut got = vec![0; 16_000];
     a.trecv(&mut got, FI_ADDR_UNSPEC, 1, 0, 1);
     fabric::wait_for(&mut [&mut a], 0);

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use checksum::tuning::ChecksumTuning;
 use engine::messaging::{MessageTransport, Messenger, UdpTransport};
@@ -425,8 +425,12 @@ impl MessagePort {
         }
     }
 
-    /// Waits until the peers have what was sent.
+    /// Waits until the peers have what was sent, also what still waits for a connection.
     pub(crate) fn close(&mut self) {
+        let began = Instant::now();
+        while self.peers.iter().any(|peer| !peer.waiting.is_empty()) && began.elapsed() < DRAIN_LIMIT {
+            self.turn(Duration::from_millis(1));
+        }
         let _ = self.messenger.drain(DRAIN_LIMIT);
     }
 }

@@ -268,8 +268,10 @@ impl EndpointState {
 
     /// Posts a receive, probes, or takes a message that a probe set aside.
     pub(crate) fn post_receive(&mut self, queues: &mut Queues, request: ReceiveRequest) -> isize {
-        if request.is_tagged && request.flags & (FI_PEEK | FI_CLAIM) != 0 {
-            return self.probe(queues, request);
+        if request.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) != 0 {
+            // libfabric has probes for tagged messages only, and a discard only with a probe or a claim.
+            let is_probe = request.is_tagged && request.flags & (FI_PEEK | FI_CLAIM) != 0;
+            return if is_probe { self.probe(queues, request) } else { -(EINVAL as isize) };
         }
         let waiting = self.tagged.posted.len() + self.untagged.posted.len() + self.receives.len();
         if waiting >= MAX_PENDING || queues.is_full(self.receive_targets.queue) {

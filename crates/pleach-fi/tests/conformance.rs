@@ -8,6 +8,7 @@ use fabric::abi::*;
 use fabric::{Node, connect, pattern};
 
 const EAGAIN: isize = -11;
+const EINVAL: isize = -22;
 
 /// Lengths around the limits of inline, eager and long messages.
 const LENGTHS: [usize; 12] = [0, 1, 7, 8, 48, 49, 1_000, 4_096, 16_368, 16_369, 1 << 20, (3 << 20) + 5];
@@ -207,6 +208,19 @@ fn peek_claim_and_discard() {
     b.trecvmsg(&mut target, FI_ADDR_UNSPEC, 5, 0, 4, FI_CLAIM);
     assert_eq!(fabric::wait_for(&mut [&mut a, &mut b], 1).len, 40_000);
     assert!(target == long && &third == b"third");
+}
+
+#[test]
+fn probes_of_untagged_messages_are_refused() {
+    let [mut a, mut b] = connect(2).try_into().expect("two");
+    let mut target = [0; 5];
+    for flags in [FI_PEEK, FI_CLAIM, FI_PEEK | FI_CLAIM, FI_DISCARD] {
+        assert_eq!(b.try_recvmsg(&mut target, FI_ADDR_UNSPEC, 1, flags), EINVAL);
+    }
+    b.recvmsg(&mut target, FI_ADDR_UNSPEC, 2, 0);
+    assert_eq!(a.send(b"hello", b.index, 1), 0);
+    assert_eq!(fabric::wait_for(&mut [&mut a, &mut b], 1).context, 2, "a refused probe took no message");
+    assert_eq!(&target, b"hello");
 }
 
 #[test]

@@ -311,12 +311,15 @@ impl Node {
     }
 
     pub(crate) fn recvmsg(&mut self, target: &mut [u8], addr: FiAddr, context: usize, flags: u64) {
+        assert_eq!(self.try_recvmsg(target, addr, context, flags), 0);
+    }
+
+    pub(crate) fn try_recvmsg(&mut self, target: &mut [u8], addr: FiAddr, context: usize, flags: u64) -> isize {
         let iov = Iovec { base: target.as_mut_ptr().cast(), len: target.len() };
         let context = context as *mut c_void;
         let message = FiMsg { iov: &raw const iov, desc: null_mut(), iov_count: 1, addr, context, data: 0 };
         // SAFETY: see above.
-        let outcome = unsafe { (self.msg().recvmsg)(self.ep, &raw const message, flags | FI_COMPLETION) };
-        assert_eq!(outcome, 0);
+        unsafe { (self.msg().recvmsg)(self.ep, &raw const message, flags | FI_COMPLETION) }
     }
 
     pub(crate) fn tsend(&mut self, bytes: &[u8], to: usize, tag: u64, context: usize) -> isize {

@@ -344,6 +344,9 @@ impl EndpointState {
             }
             return 0;
         }
+        if flags & FI_CLAIM != 0 && self.claimed.contains_key(&context) {
+            return -(EINVAL as isize); // The context names a claimed message already, which would be lost.
+        }
         self.progress(queues);
         let Some(index) = self.tagged.find_unexpected(&filter) else {
             let (tag, flags) = (filter.tag, FI_RECV | FI_TAGGED);

@@ -201,6 +201,8 @@ fn peek_claim_and_discard() {
     assert_eq!(b.poll().expect("the first").len, 5);
     b.trecvmsg(&mut [], FI_ADDR_UNSPEC, 5, 0, 4, FI_PEEK | FI_CLAIM);
     assert_eq!(b.poll().expect("the long one").len, 40_000);
+    let again = b.try_trecvmsg(&mut [], FI_ADDR_UNSPEC, (5, 0), 4, FI_PEEK | FI_CLAIM);
+    assert_eq!(again, EINVAL, "the context has a claimed message");
     let mut third = [0; 5];
     b.trecv(&mut third, FI_ADDR_UNSPEC, 5, 0, 5);
     assert_eq!(fabric::wait_for(&mut [&mut a, &mut b], 1).context, 5, "a claimed message is out of the way");

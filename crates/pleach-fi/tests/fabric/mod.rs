@@ -289,13 +289,23 @@ impl Node {
         context: usize,
         flags: u64,
     ) {
+        assert_eq!(self.try_trecvmsg(target, addr, (tag, ignore), context, flags), 0);
+    }
+
+    pub(crate) fn try_trecvmsg(
+        &mut self,
+        target: &mut [u8],
+        addr: FiAddr,
+        (tag, ignore): (u64, u64),
+        context: usize,
+        flags: u64,
+    ) -> isize {
         let iov = Iovec { base: target.as_mut_ptr().cast(), len: target.len() };
         let context = context as *mut c_void;
         let message =
             FiMsgTagged { iov: &raw const iov, desc: null_mut(), iov_count: 1, addr, tag, ignore, context, data: 0 };
         // SAFETY: see above.
-        let outcome = unsafe { (self.tagged().recvmsg)(self.ep, &raw const message, flags) };
-        assert_eq!(outcome, 0);
+        unsafe { (self.tagged().recvmsg)(self.ep, &raw const message, flags) }
     }
 
     pub(crate) fn trecvv(&mut self, targets: &mut [&mut [u8]], tag: u64, context: usize) {

@@ -30,6 +30,8 @@ const GIVE_UP: Span = Span::from_micros(30_000_000);
 pub(crate) struct ConnectionAttempt {
     number: u64,
     psn: Psn,
+    /// The longest packets that were offered; the answer may want shorter ones.
+    link_bytes: u32,
     began: Time,
     retry_at: Time,
     wait: Span,
@@ -97,6 +99,7 @@ impl MessagePort {
         let attempt = ConnectionAttempt {
             number: u64::from_le_bytes(number),
             psn: Psn::new(u32::from_le_bytes(psn) & 0xff_ffff),
+            link_bytes: self.link_bytes_to(peer),
             began: now,
             retry_at: now + FIRST_RETRY,
             wait: FIRST_RETRY,
@@ -113,7 +116,7 @@ impl MessagePort {
             attempt: attempt.number,
             pairs: found.queue_pairs.clone(),
             psn: attempt.psn,
-            link_bytes: self.link_bytes_to(peer),
+            link_bytes: attempt.link_bytes,
             sender: self.own.clone(),
             rank: launch_rank(),
             receiver: found.address.identity,
@@ -199,8 +202,8 @@ impl MessagePort {
         if attempt.number != answer.attempt {
             return;
         }
-        let psn = attempt.psn;
-        if self.connect_rails(peer, answer, (psn, answer.link_bytes)) {
+        let (psn, link) = (attempt.psn, answer.link_bytes.min(attempt.link_bytes));
+        if self.connect_rails(peer, answer, (psn, link)) {
             self.finish_connecting(peer, answer.attempt, None);
         }
     }

@@ -21,7 +21,7 @@ use units::{QpNumber, Rank, Span, Time};
 use wire::QueueKey;
 
 use crate::connection_request::MAX_RAILS;
-use crate::endpoint_address::{EndpointAddress, EndpointPath, EndpointSecret, fitting_paths};
+use crate::endpoint_address::{EndpointAddress, EndpointPath, fitting_paths};
 use crate::local_paths::local_paths;
 use crate::number_map::NumberMap;
 use crate::path_log::{LoggedRail, PathLog};
@@ -157,7 +157,7 @@ impl MessagePort {
     pub(crate) fn peer_at(&mut self, address: &EndpointAddress) -> PeerIndex {
         if let Some(known) = self.by_identity.get(&address.identity) {
             let peer = &mut self.peers[*known as usize];
-            if peer.address.secret == EndpointSecret::default() {
+            if !peer.address.has_secret() {
                 peer.address.secret = address.secret; // It connected first; now the application names it.
             }
             return *known;

@@ -84,8 +84,9 @@ impl PeerConnection {
 impl MessagePort {
     /// Asks a peer to connect, unless that is under way.
     pub(crate) fn connect(&mut self, peer: PeerIndex) {
-        if !matches!(self.peers[peer as usize].state, PeerState::Unconnected) {
-            return;
+        let found = &self.peers[peer as usize];
+        if !matches!(found.state, PeerState::Unconnected) || !found.address.has_secret() {
+            return; // Without its secret it cannot be asked; it asks.
         }
         if let Err(why) = self.create_rails(peer) {
             return self.lose(peer, &why);
@@ -153,6 +154,7 @@ impl MessagePort {
         }
         let claimed = ConnectionRequest::claimed_sender(bytes).and_then(|identity| self.known_peer(identity));
         if let Some(peer) = claimed
+            && self.peers[peer as usize].address.has_secret()
             && let Some(answer) = ConnectionRequest::parse(bytes, &self.peers[peer as usize].address.secret)
             && answer.kind == RequestKind::Accept
             && answer.receiver == self.own.identity

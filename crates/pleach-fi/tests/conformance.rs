@@ -515,6 +515,9 @@ fn an_address_vector_finds_prints_and_forgets_addresses() {
     assert_eq!(a.lookup(handle).expect("inserted"), b.name());
     assert!(a.address_text(&b.name()).starts_with("pleach://"));
     assert!(a.insert(&[0; 64]).is_none(), "not an address of this provider");
+    let mut public = b.name();
+    public[16..32].fill(0);
+    assert!(a.insert(&public).is_none(), "an address without a secret");
     assert_eq!(a.remove(handle), 0);
     assert!(a.lookup(handle).is_none() && a.remove(handle) < 0);
 }

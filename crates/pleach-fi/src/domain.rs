@@ -155,10 +155,11 @@ fn abort_on_panic(work: impl FnOnce()) {
     }
 }
 
-/// Copies of the descriptors of these endpoints: an endpoint may be closed while the thread sleeps.
+/// Copies of the descriptors of these endpoints: an endpoint may be closed while the thread sleeps. One that is not enabled takes no
+/// packets, so its descriptor would never let the thread sleep.
 fn descriptors_of(state: &mut DomainState, numbers: &[usize]) -> Vec<std::os::fd::OwnedFd> {
     let descriptor = |number: &usize| {
-        let endpoint = state.endpoints.get_mut(*number)?;
+        let endpoint = state.endpoints.get_mut(*number).filter(|endpoint| endpoint.is_enabled)?;
         wait_descriptor(endpoint).try_clone_to_owned().ok()
     };
     numbers.iter().filter_map(descriptor).collect()
@@ -175,6 +176,19 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::endpoint_address::EndpointPath;
+    use crate::message_port::MessagePort;
+
+    #[test]
+    fn the_thread_does_not_watch_an_endpoint_that_is_not_enabled() {
+        let path = EndpointPath { address: "127.0.0.1:0".parse().expect("an address"), prefix: 8 };
+        let port = MessagePort::open_at(vec![path]).expect("a port");
+        let mut state = DomainState::default();
+        let number = state.endpoints.add(EndpointState::new(port, 0, 0));
+        assert!(descriptors_of(&mut state, &[number]).is_empty());
+        state.endpoints.get_mut(number).expect("just added").is_enabled = true;
+        assert_eq!(descriptors_of(&mut state, &[number]).len(), 1);
+    }
 
     const PANICS: &str = "PLEACH_FI_TEST_PANIC";
 

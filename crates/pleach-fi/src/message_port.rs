@@ -22,6 +22,8 @@ use wire::QueueKey;
 
 use crate::connection_request::MAX_RAILS;
 use crate::endpoint_address::{EndpointAddress, EndpointPath, fitting_paths};
+use crate::endpoint_operations::INJECT_BYTES;
+use crate::envelope::MAX_PREFIX_BYTES;
 use crate::local_paths::local_paths;
 use crate::number_map::NumberMap;
 use crate::path_log::{LoggedRail, PathLog};
@@ -133,6 +135,8 @@ impl MessagePort {
             credit_bytes: CREDIT_BYTES,
             ..MessagingSettings::default()
         };
+        // A short message with its prefix must be eager: as a long one it would have no note, and nobody could match it.
+        assert_eq!(settings.eager_bytes as usize, INJECT_BYTES + MAX_PREFIX_BYTES);
         let mut transport = UdpTransport::new(endpoint, &settings);
         transport.keep_side_events();
         Ok(Self {

@@ -65,8 +65,8 @@ impl EndpointState {
         let SendRequest { buffer, envelope, context, flags, is_inject } = request;
         let length = buffer.len();
         // Messages to itself that nobody receives must not keep it from sending to others.
-        let unreceived = if to == MessageSource::Own { self.own_bytes } else { 0 };
-        let is_full = self.sends.len() >= MAX_PENDING || self.copied_bytes + unreceived >= MAX_COPIED_BYTES;
+        let has_unreceived = to == MessageSource::Own && self.own_bytes >= MAX_COPIED_BYTES;
+        let is_full = has_unreceived || self.sends.len() >= MAX_PENDING || self.copied_bytes >= MAX_COPIED_BYTES;
         if is_full || queues.is_full(self.send_targets.queue) {
             return -(EAGAIN as isize);
         }

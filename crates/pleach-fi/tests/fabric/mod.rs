@@ -78,6 +78,12 @@ pub(crate) fn provider_directory() -> PathBuf {
     directory
 }
 
+/// What the provider wrote to this folder about changes of paths.
+pub(crate) fn path_events(folder: &std::path::Path) -> String {
+    let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    files.map(|file| std::fs::read_to_string(file).expect("a text")).collect()
+}
+
 impl Library {
     /// What libfabric offers for these hints; none if nothing.
     pub(crate) fn info(&self, change: impl FnOnce(&mut FiInfo)) -> Option<*mut FiInfo> {

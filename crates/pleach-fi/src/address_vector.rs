@@ -68,7 +68,9 @@ unsafe extern "C" fn insert(
         // SAFETY: the application passes `count` addresses of this provider's length.
         let bytes =
             unsafe { std::slice::from_raw_parts(addresses.cast::<u8>().add(index * ADDRESS_BYTES), ADDRESS_BYTES) };
-        let handle = EndpointAddress::parse(bytes).map(|address| found.insert(address));
+        // An address without a secret is not from `fi_getname`: anyone could compute its MACs.
+        let address = EndpointAddress::parse(bytes).filter(EndpointAddress::has_secret);
+        let handle = address.map(|address| found.insert(address));
         inserted += u64::from(handle.is_some());
         if !handles.is_null() {
             // SAFETY: the application's list has `count` places.

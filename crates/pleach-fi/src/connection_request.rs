@@ -17,6 +17,9 @@ pub(crate) const MAX_RAILS: usize = 4;
 /// Bytes of a request or an answer.
 const REQUEST_BYTES: usize = ADDRESS_AT + ADDRESS_BYTES + 8;
 const MAC_BYTES: usize = 16;
+/// The shortest and the longest packets that a link may be said to carry.
+const MIN_LINK_BYTES: u32 = 576;
+const MAX_LINK_BYTES: u32 = 65_536;
 const NO_RANK: u16 = u16::MAX;
 const ADDRESS_AT: usize = 52;
 
@@ -99,7 +102,7 @@ impl ConnectionRequest {
             attempt: word(24),
             pairs: (0..rails).map(|rail| QpNumber(four(36 + 4 * rail) & 0xff_ffff)).collect(),
             psn: Psn::new(four(32) & 0xff_ffff),
-            link_bytes: four(20),
+            link_bytes: four(20).clamp(MIN_LINK_BYTES, MAX_LINK_BYTES),
             sender: EndpointAddress::parse(&bytes[ADDRESS_AT..ADDRESS_AT + ADDRESS_BYTES])?,
             rank: Some(u16::from_le_bytes([bytes[18], bytes[19]])).filter(|rank| *rank != NO_RANK),
             receiver: word(ADDRESS_AT + ADDRESS_BYTES),
@@ -148,5 +151,13 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         assert_eq!(ConnectionRequest::parse(&bytes[1..], &key), None);
+    }
+
+    #[test]
+    fn packet_lengths_that_no_link_has_are_clamped() {
+        for (sent, read) in [(0, 576), (575, 576), (1_500, 1_500), (65_536, 65_536), (u32::MAX, 65_536)] {
+            let bytes = ConnectionRequest { link_bytes: sent, ..request() }.to_bytes(&[3; 16]);
+            assert_eq!(ConnectionRequest::parse(&bytes, &[3; 16]).map(|request| request.link_bytes), Some(read));
+        }
     }
 }

@@ -76,7 +76,8 @@ impl Domain {
             thread: Mutex::new(None),
         });
         let own = Arc::clone(&domain);
-        let thread = std::thread::Builder::new().name("pleach-fi".into()).spawn(move || own.attend())?;
+        let thread =
+            std::thread::Builder::new().name("pleach-fi".into()).spawn(move || abort_on_panic(|| own.attend()))?;
         *domain.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(domain)
     }
@@ -98,7 +99,7 @@ impl Domain {
         self.sleeper.1.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            let _ = thread.join(); // It has no result, and its panic is already printed.
+            let _ = thread.join(); // It has no result, and does not panic.
         }
     }
 
@@ -116,9 +117,6 @@ impl Domain {
                     let mut state = self.lock();
                     let numbers = state.endpoints.numbers();
                     state.progress(&numbers);
-                    numbers.iter().for_each(|number| {
-                        state.endpoints.get_mut(*number).into_iter().for_each(EndpointState::watch_sources);
-                    });
                     descriptors_of(&mut state, &numbers)
                 };
                 self.sleep_on(&descriptors);
@@ -143,10 +141,25 @@ impl Domain {
     }
 }
 
-/// Copies of the descriptors of these endpoints: an endpoint may be closed while the thread sleeps.
+/// Runs a thread of this library, and ends the process if it panics. The state that it left half changed must not be used, and nobody
+/// would answer the peers.
+fn abort_on_panic(work: impl FnOnce()) {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    if let Err(panic) = outcome {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        crate::log::log(&format!(
+            "internal error in the progress thread, the process ends (please report this): {text}"
+        ));
+        std::process::abort();
+    }
+}
+
+/// Copies of the descriptors of these endpoints: an endpoint may be closed while the thread sleeps. One that is not enabled takes no
+/// packets, so its descriptor would never let the thread sleep.
 fn descriptors_of(state: &mut DomainState, numbers: &[usize]) -> Vec<std::os::fd::OwnedFd> {
     let descriptor = |number: &usize| {
-        let endpoint = state.endpoints.get_mut(*number)?;
+        let endpoint = state.endpoints.get_mut(*number).filter(|endpoint| endpoint.is_enabled)?;
         wait_descriptor(endpoint).try_clone_to_owned().ok()
     };
     numbers.iter().filter_map(descriptor).collect()
@@ -155,4 +168,47 @@ fn descriptors_of(state: &mut DomainState, numbers: &[usize]) -> Vec<std::os::fd
 /// What is readable while packets wait for an endpoint.
 pub(crate) fn wait_descriptor(endpoint: &mut EndpointState) -> BorrowedFd<'_> {
     endpoint.port.messenger.transport().endpoint().wait_descriptor()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+    use crate::endpoint_address::EndpointPath;
+    use crate::message_port::MessagePort;
+
+    #[test]
+    fn the_thread_does_not_watch_an_endpoint_that_is_not_enabled() {
+        let path = EndpointPath { address: "127.0.0.1:0".parse().expect("an address"), prefix: 8 };
+        let port = MessagePort::open_at(vec![path]).expect("a port");
+        let mut state = DomainState::default();
+        let number = state.endpoints.add(EndpointState::new(port, 0, 0));
+        assert!(descriptors_of(&mut state, &[number]).is_empty());
+        state.endpoints.get_mut(number).expect("just added").is_enabled = true;
+        assert_eq!(descriptors_of(&mut state, &[number]).len(), 1);
+    }
+
+    const PANICS: &str = "PLEACH_FI_TEST_PANIC";
+
+    /// The process that [`a_panic_of_the_thread_ends_the_process`] watches.
+    #[test]
+    fn panicking_process() {
+        if std::env::var_os(PANICS).is_some() {
+            let thread = std::thread::spawn(|| abort_on_panic(|| panic!("slot {} is gone", 7)));
+            let _ = thread.join();
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_ends_the_process() {
+        let program = std::env::current_exe().expect("this program");
+        let mut command = Command::new(program);
+        command.args(["--exact", "domain::tests::panicking_process", "--nocapture"]).env(PANICS, "1");
+        let output = command.output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(6), "{said}");
+        assert!(said.contains("internal error in the progress thread") && said.contains("slot 7 is gone"), "{said}");
+    }
 }

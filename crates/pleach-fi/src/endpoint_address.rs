@@ -35,7 +35,7 @@ pub(crate) struct EndpointAddress {
     pub(crate) identity: u64,
     /// Where it receives connection requests.
     pub(crate) datagrams: QpNumber,
-    /// Known to the processes of the job; zero in what travels over the network.
+    /// Known to the processes of the job; zero in Pleach's packets.
     pub(crate) secret: EndpointSecret,
     pub(crate) paths: Vec<EndpointPath>,
 }
@@ -111,7 +111,12 @@ impl EndpointAddress {
         (!paths.is_empty()).then_some(Self { identity: word(8), datagrams, secret, paths })
     }
 
-    /// The same without what must not travel over the network.
+    /// Whether the secret is known; it is not in the address of a peer that connected before the application named it.
+    pub(crate) fn has_secret(&self) -> bool {
+        self.secret != EndpointSecret::default()
+    }
+
+    /// The same without what must not be in packets.
     pub(crate) fn public(&self) -> Self {
         Self { secret: EndpointSecret::default(), ..self.clone() }
     }
@@ -178,7 +183,7 @@ mod tests {
         for paths in [&["10.0.0.1:9"][..], &["10.0.0.1:9", "10.0.1.1:80", "1.2.3.4:5", "9.9.9.9:9"], &["[::1]:77"]] {
             let full = address(5, paths);
             assert_eq!(EndpointAddress::parse(&full.to_bytes()), Some(full.clone()));
-            assert_eq!(full.public().secret, [0; 16]);
+            assert!(full.has_secret() && !full.public().has_secret());
         }
     }
 

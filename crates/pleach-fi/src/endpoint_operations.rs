@@ -64,7 +64,9 @@ impl EndpointState {
     pub(crate) unsafe fn send(&mut self, queues: &mut Queues, to: MessageSource, request: SendRequest) -> isize {
         let SendRequest { buffer, envelope, context, flags, is_inject } = request;
         let length = buffer.len();
-        let is_full = self.sends.len() >= MAX_PENDING || self.copied_bytes + self.own_bytes >= MAX_COPIED_BYTES;
+        // Messages to itself that nobody receives must not keep it from sending to others.
+        let has_unreceived = to == MessageSource::Own && self.own_bytes >= MAX_COPIED_BYTES;
+        let is_full = has_unreceived || self.sends.len() >= MAX_PENDING || self.copied_bytes >= MAX_COPIED_BYTES;
         if is_full || queues.is_full(self.send_targets.queue) {
             return -(EAGAIN as isize);
         }
@@ -266,8 +268,10 @@ impl EndpointState {
 
     /// Posts a receive, probes, or takes a message that a probe set aside.
     pub(crate) fn post_receive(&mut self, queues: &mut Queues, request: ReceiveRequest) -> isize {
-        if request.is_tagged && request.flags & (FI_PEEK | FI_CLAIM) != 0 {
-            return self.probe(queues, request);
+        if request.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) != 0 {
+            // libfabric has probes for tagged messages only, and a discard only with a probe or a claim.
+            let is_probe = request.is_tagged && request.flags & (FI_PEEK | FI_CLAIM) != 0;
+            return if is_probe { self.probe(queues, request) } else { -(EINVAL as isize) };
         }
         let waiting = self.tagged.posted.len() + self.untagged.posted.len() + self.receives.len();
         if waiting >= MAX_PENDING || queues.is_full(self.receive_targets.queue) {
@@ -304,13 +308,16 @@ impl EndpointState {
         self.multis.insert(number, multi);
         posted.multi = Some(number);
         let filter = posted.filter;
+        let place = self.untagged.posted.len();
         self.untagged.posted.push_back(posted);
-        // What waits is delivered again, in order, while the buffer has space.
+        // What waits is received in order while the buffer has space. A message leaves its place in the list only when it fits:
+        // behind later ones it would overtake them.
         while self.multis.get(&number).is_some_and(|multi| !multi.is_done)
             && let Some(index) = self.untagged.find_unexpected(&filter)
+            && self.take_part(queues, number, place, self.untagged.unexpected[index].length)
             && let Some(message) = self.take_unexpected(false, index)
         {
-            self.deliver(queues, message);
+            self.receive_part(queues, number, place, message);
         }
         0
     }
@@ -336,6 +343,9 @@ impl EndpointState {
                 self.receive(queues, posted, message);
             }
             return 0;
+        }
+        if flags & FI_CLAIM != 0 && self.claimed.contains_key(&context) {
+            return -(EINVAL as isize); // The context names a claimed message already, which would be lost.
         }
         self.progress(queues);
         let Some(index) = self.tagged.find_unexpected(&filter) else {

@@ -1,14 +1,14 @@
 //! One endpoint: its port, its receives and sends, and the queues that it reports to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use protocol::messaging::MessageFailure;
+use protocol::messaging::{MessageArrival, MessageFailure};
 use units::Rank;
 
 use crate::abi::{FI_COMPLETION, FI_ECRC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_SEND, FI_TAGGED};
 use crate::envelope::{Envelope, PING_TAG, PING_TOKEN};
-use crate::match_lists::{FabricMessage, FabricMessageBody, MatchLists, MessageSource};
+use crate::match_lists::{FabricMessage, FabricMessageBody, FabricReceive, MatchLists, MessageSource};
 use crate::message_port::{MessagePort, PeerIndex, PortEvent};
 use crate::number_map::NumberMap;
 use crate::queues::{CompletionEntry, ErrorEntry, Queues};
@@ -23,11 +23,6 @@ pub(crate) const ENOMSG: i32 = 42;
 pub(crate) const ETIMEDOUT: i32 = 110;
 pub(crate) const EHOSTUNREACH: i32 = 113;
 pub(crate) const ECANCELED: i32 = 125;
-
-/// Progress calls between two looks at the receives that wait for one peer.
-const WATCH_EVERY: u32 = 4096;
-/// Receives that are looked at.
-const MAX_WATCHED: usize = 64;
 
 /// A send without completion.
 #[derive(Debug)]
@@ -101,7 +96,6 @@ pub(crate) struct EndpointState {
     pub(crate) receives: NumberMap<ActiveReceive>,
     pub(crate) multis: NumberMap<MultiBuffer>,
     pub(crate) next_token: u64,
-    progress_calls: u32,
 }
 
 impl EndpointState {
@@ -122,7 +116,6 @@ impl EndpointState {
             receives: NumberMap::default(),
             multis: NumberMap::default(),
             next_token: 0,
-            progress_calls: 0,
         }
     }
 
@@ -138,26 +131,48 @@ impl EndpointState {
         }
         self.port.turn(Duration::ZERO);
         self.handle_events(queues);
-        self.progress_calls = self.progress_calls.wrapping_add(1);
-        if self.progress_calls.is_multiple_of(WATCH_EVERY) {
-            self.watch_sources();
+        if std::mem::take(&mut self.port.is_watch_due) {
+            self.watch_sources(queues);
         }
     }
 
-    /// Looks after peers for which receives wait.
-    pub(crate) fn watch_sources(&mut self) {
-        let posted = self.tagged.posted.iter().chain(&self.untagged.posted).take(MAX_WATCHED);
-        let peers: Vec<PeerIndex> = posted
-            .filter_map(|posted| match posted.filter.source {
+    /// Looks after peers for which receives wait. All receives are looked at: the one that waits in vain may be the last of many.
+    fn watch_sources(&mut self, queues: &mut Queues) {
+        let posted = self.tagged.posted.iter().chain(&self.untagged.posted);
+        let waits_for_any = posted.clone().any(FabricReceive::waits_for_any);
+        let sources = posted.map(|posted| posted.filter.source);
+        let sources = sources.chain(self.receives.values().map(|receive| Some(receive.source)));
+        let mut peers: Vec<PeerIndex> = sources
+            .filter_map(|source| match source {
                 Some(MessageSource::Peer(peer)) => Some(peer),
                 _ => None,
             })
-            .chain(self.receives.values().take(MAX_WATCHED).filter_map(|receive| match receive.source {
-                MessageSource::Peer(peer) => Some(peer),
-                MessageSource::Own => None,
-            }))
             .collect();
+        if waits_for_any {
+            peers.extend(self.port.connected_peers());
+        }
+        peers.sort_unstable();
+        peers.dedup();
         peers.into_iter().for_each(|peer| self.port.watch(peer));
+        if waits_for_any && let Some(why) = self.why_nobody_is_left(queues) {
+            let detail = queues.note_loss(&why);
+            self.fail_receives(queues, FabricReceive::waits_for_any, detail);
+        }
+    }
+
+    /// Why no message can come any more: each endpoint that the application named, or that connected, is lost. None while one may
+    /// still send, also if it never did.
+    fn why_nobody_is_left(&self, queues: &Queues) -> Option<String> {
+        let mut why = None;
+        for peer in 0..self.port.peers.len() as PeerIndex {
+            why = Some(self.port.lost(peer)?);
+        }
+        let mut named = queues.vectors.get(self.vector?)?.identities();
+        let is_unused = |identity| identity != self.port.own.identity && self.port.known_peer(identity).is_none();
+        if named.any(is_unused) {
+            return None;
+        }
+        why.map(|last| format!("no peer is left; the last one: {last}"))
     }
 
     pub(crate) fn handle_events(&mut self, queues: &mut Queues) {
@@ -167,25 +182,28 @@ impl EndpointState {
                 PortEvent::SendFailed { token, .. } if token & PING_TOKEN != 0 => self.end_ping(token),
                 PortEvent::Sent { token } => self.complete_send(queues, token),
                 PortEvent::SendFailed { token, failure } => self.fail_send(queues, token, &failure),
-                PortEvent::Arrived(arrival) => {
-                    let source = MessageSource::Peer(arrival.source().0);
-                    if arrival.tag() == PING_TAG {
-                        self.port.discard(arrival);
-                        continue;
-                    }
-                    let Some((envelope, prefix)) = Envelope::of(&arrival) else {
-                        self.port.discard(arrival);
-                        continue;
-                    };
-                    let length = (arrival.length() as usize).saturating_sub(prefix);
-                    let body = FabricMessageBody::Remote(arrival, prefix);
-                    self.deliver(queues, FabricMessage { source, envelope, length, body });
-                }
+                PortEvent::Arrived(arrival) => self.handle_arrival(queues, arrival),
                 PortEvent::Received { token } => self.finish_receive(queues, token, None),
                 PortEvent::ReceiveFailed { token, failure } => self.finish_receive(queues, token, Some(failure)),
                 PortEvent::PeerLost { peer, why } => self.lose_peer(queues, peer, &why),
             }
         }
+    }
+
+    fn handle_arrival(&mut self, queues: &mut Queues, arrival: MessageArrival) {
+        let Rank(peer) = arrival.source();
+        if Envelope::is_lost(&arrival) {
+            // P-121: without the tag nobody knows which receive must fail, and a later message would take its place.
+            self.port.discard(arrival);
+            return self
+                .port
+                .lose(peer, "a tagged message was corrupted in the sender's memory, and its tag with it");
+        }
+        let envelope = Envelope::of(&arrival).filter(|_| arrival.tag() != PING_TAG);
+        let Some((envelope, prefix)) = envelope else { return self.port.discard(arrival) };
+        let length = (arrival.length() as usize).saturating_sub(prefix);
+        let body = FabricMessageBody::Remote(arrival, prefix);
+        self.deliver(queues, FabricMessage { source: MessageSource::Peer(peer), envelope, length, body });
     }
 
     fn end_ping(&mut self, token: u64) {
@@ -312,11 +330,16 @@ impl EndpointState {
     fn lose_peer(&mut self, queues: &mut Queues, peer: PeerIndex, why: &str) {
         let detail = queues.note_loss(why);
         let source = Some(MessageSource::Peer(peer));
+        self.fail_receives(queues, |posted| posted.filter.source == source, detail);
+    }
+
+    /// Fails receives whose message never comes.
+    fn fail_receives(&mut self, queues: &mut Queues, is_hopeless: impl Fn(&FabricReceive) -> bool, detail: i32) {
         for is_tagged in [true, false] {
             let lists = self.lists(is_tagged);
-            let posted = std::mem::take(&mut lists.posted);
-            let (gone, left) = posted.into_iter().partition(|posted| posted.filter.source == source);
+            let (gone, left) = std::mem::take(&mut lists.posted).into_iter().partition(&is_hopeless);
             lists.posted = left;
+            let gone: VecDeque<FabricReceive> = gone;
             for posted in gone {
                 self.fail_posted(queues, &posted, is_tagged, (EHOSTUNREACH, detail));
             }
@@ -327,7 +350,7 @@ impl EndpointState {
     pub(crate) fn fail_posted(
         &mut self,
         queues: &mut Queues,
-        posted: &crate::match_lists::FabricReceive,
+        posted: &FabricReceive,
         is_tagged: bool,
         (error, detail): (i32, i32),
     ) {
@@ -366,3 +389,6 @@ pub(crate) fn receive_flags(envelope: &Envelope) -> u64 {
     let kind = if envelope.tag.is_some() { FI_TAGGED } else { FI_MSG };
     FI_RECV | kind | if envelope.data.is_some() { FI_REMOTE_CQ_DATA } else { 0 }
 }
+
+#[cfg(test)]
+mod tests;

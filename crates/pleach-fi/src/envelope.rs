@@ -49,6 +49,11 @@ impl Envelope {
         (self.word(), u128::from(self.data.unwrap_or(0)) << 64 | u128::from(self.tag.unwrap_or(0)))
     }
 
+    /// Whether the tag of a message is lost: its bytes were corrupted in the memory of its sender, and the tag is among them.
+    pub(crate) fn is_lost(arrival: &MessageArrival) -> bool {
+        arrival.note().is_none() && arrival.eager_bytes().is_none() && arrival.tag() & TAGGED != 0
+    }
+
     /// The envelope of a message that arrived, and the bytes before the user's; none if it is malformed.
     pub(crate) fn of(arrival: &MessageArrival) -> Option<(Self, usize)> {
         let word = arrival.tag();
@@ -58,7 +63,7 @@ impl Envelope {
             let data = if is_wide { Some((note >> 64) as u64) } else { narrow };
             return Some((Self { tag: is_tagged.then_some(note as u64), data }, 0));
         }
-        // A message whose sender lost the bytes has no prefix either; its receive fails.
+        // An untagged message whose sender lost the bytes has no prefix either; its receive fails.
         let bytes = arrival.eager_bytes().unwrap_or(&[0; MAX_PREFIX_BYTES]);
         let mut at = 0;
         let mut next = || {

@@ -45,6 +45,13 @@ pub(crate) struct FabricReceive {
     pub(crate) multi: Option<u64>,
 }
 
+impl FabricReceive {
+    /// Whether it waits for one message from anybody. A buffer for several is only space: programs post it without waiting.
+    pub(crate) fn waits_for_any(&self) -> bool {
+        self.filter.source.is_none() && self.multi.is_none()
+    }
+}
+
 /// What is known of an unexpected message.
 #[derive(Debug)]
 pub(crate) enum FabricMessageBody {

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use checksum::tuning::ChecksumTuning;
 use engine::messaging::{MessageTransport, Messenger, UdpTransport};
@@ -21,7 +21,9 @@ use units::{QpNumber, Rank, Span, Time};
 use wire::QueueKey;
 
 use crate::connection_request::MAX_RAILS;
-use crate::endpoint_address::{EndpointAddress, EndpointSecret, fitting_paths};
+use crate::endpoint_address::{EndpointAddress, EndpointPath, fitting_paths};
+use crate::endpoint_operations::INJECT_BYTES;
+use crate::envelope::MAX_PREFIX_BYTES;
 use crate::local_paths::local_paths;
 use crate::number_map::NumberMap;
 use crate::path_log::{LoggedRail, PathLog};
@@ -38,6 +40,8 @@ const CREDIT_BYTES: u64 = 32 << 20;
 const HOUSEKEEPING: Span = Span::from_micros(10_000);
 /// How often a peer is asked for a sign of life while a receive waits for it alone.
 const PING_EVERY: Span = Span::from_micros(1_000_000);
+/// How often the receives that wait are looked at. It bounds the cost of looking at many.
+const WATCH_EVERY: Span = Span::from_micros(250_000);
 /// How long closing waits for acknowledgements.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// A file with faults to inject, as everywhere in Pleach.
@@ -83,11 +87,14 @@ pub(crate) struct MessagePort {
     by_identity: HashMap<u64, PeerIndex>,
     sends: NumberMap<u64>,
     receives: NumberMap<u64>,
-    /// Sends that are complete but whose memory a packet still refers to.
-    returning: Vec<(u64, Arc<dyn LentBytes>)>,
+    /// Sends that are complete or have failed, but whose memory a packet still refers to.
+    returning: Vec<(PortEvent, Arc<dyn LentBytes>)>,
     loans: NumberMap<Arc<dyn LentBytes>>,
     pub(crate) events: VecDeque<PortEvent>,
     housekeeping_at: Time,
+    watch_at: Time,
+    /// The user of this port must name the peers for which receives wait, by [`Self::watch`].
+    pub(crate) is_watch_due: bool,
     paths: PathLog,
 }
 
@@ -97,7 +104,10 @@ impl MessagePort {
     /// # Errors
     /// If the environment is wrong, or the kernel refuses.
     pub(crate) fn open() -> Result<Self, String> {
-        let mut paths = local_paths()?;
+        Self::open_at(local_paths()?)
+    }
+
+    pub(crate) fn open_at(mut paths: Vec<EndpointPath>) -> Result<Self, String> {
         paths.truncate(MAX_RAILS.min(fitting_paths(&paths)));
         let addresses: Vec<_> = paths.iter().map(|path| path.address).collect();
         let options = EndpointOptions { fault_injector: faults_of_environment()?, ..EndpointOptions::default() };
@@ -125,6 +135,8 @@ impl MessagePort {
             credit_bytes: CREDIT_BYTES,
             ..MessagingSettings::default()
         };
+        // A short message with its prefix must be eager: as a long one it would have no note, and nobody could match it.
+        assert_eq!(settings.eager_bytes as usize, INJECT_BYTES + MAX_PREFIX_BYTES);
         let mut transport = UdpTransport::new(endpoint, &settings);
         transport.keep_side_events();
         Ok(Self {
@@ -139,6 +151,8 @@ impl MessagePort {
             loans: NumberMap::default(),
             events: VecDeque::new(),
             housekeeping_at: Time::ZERO,
+            watch_at: Time::ZERO,
+            is_watch_due: false,
             paths: PathLog::from_environment(),
         })
     }
@@ -147,7 +161,7 @@ impl MessagePort {
     pub(crate) fn peer_at(&mut self, address: &EndpointAddress) -> PeerIndex {
         if let Some(known) = self.by_identity.get(&address.identity) {
             let peer = &mut self.peers[*known as usize];
-            if peer.address.secret == EndpointSecret::default() {
+            if !peer.address.has_secret() {
                 peer.address.secret = address.secret; // It connected first; now the application names it.
             }
             return *known;
@@ -173,6 +187,11 @@ impl MessagePort {
             PeerState::Lost(why) => Some(why),
             _ => None,
         }
+    }
+
+    pub(crate) fn connected_peers(&self) -> impl Iterator<Item = PeerIndex> {
+        let is_connected = |peer: &PeerIndex| matches!(self.peers[*peer as usize].state, PeerState::Connected { .. });
+        (0..self.peers.len() as PeerIndex).filter(is_connected)
     }
 
     /// Sends a message, or queues it until the peer is connected.
@@ -271,6 +290,10 @@ impl MessagePort {
             self.housekeeping_at = now + HOUSEKEEPING;
             self.retry_connections(now);
             self.report_losses();
+            if now >= self.watch_at {
+                self.watch_at = now + WATCH_EVERY;
+                self.is_watch_due = true;
+            }
         }
     }
 
@@ -300,7 +323,7 @@ impl MessagePort {
                 .into_iter()
                 .partition::<Vec<_>, _>(|(_, loan)| Arc::strong_count(loan) == 1);
             self.returning = held;
-            self.events.extend(free.into_iter().map(|(token, _)| PortEvent::Sent { token }));
+            self.events.extend(free.into_iter().map(|(event, _)| event));
         }
     }
 
@@ -308,10 +331,13 @@ impl MessagePort {
     fn finish_send(&mut self, id: u64, failure: Option<MessageFailure>) {
         let Some(token) = self.sends.remove(&id) else { return };
         let loan = self.loans.remove(&token);
-        match (failure, loan) {
-            (Some(failure), _) => self.events.push_back(PortEvent::SendFailed { token, failure }),
-            (None, Some(loan)) if Arc::strong_count(&loan) > 1 => self.returning.push((token, loan)),
-            (None, _) => self.events.push_back(PortEvent::Sent { token }),
+        let event = match failure {
+            Some(failure) => PortEvent::SendFailed { token, failure },
+            None => PortEvent::Sent { token },
+        };
+        match loan {
+            Some(loan) if Arc::strong_count(&loan) > 1 => self.returning.push((event, loan)),
+            _ => self.events.push_back(event),
         }
     }
 
@@ -382,7 +408,9 @@ impl MessagePort {
         let failure = MessageFailure::Lost(Rank(peer), protocol::messaging::PeerLossCause::Unreachable);
         self.events.extend(waiting.into_iter().map(|m| PortEvent::SendFailed { token: m.token, failure }));
         self.events.push_back(PortEvent::PeerLost { peer, why });
-        if !was_connected {
+        if was_connected {
+            self.messenger.drop_peer(Rank(peer));
+        } else {
             // The messaging machine does not know it, and does not release its queue pairs.
             self.messenger.transport().drop_peer(Rank(peer));
         }
@@ -401,8 +429,12 @@ impl MessagePort {
         }
     }
 
-    /// Waits until the peers have what was sent.
+    /// Waits until the peers have what was sent, also what still waits for a connection.
     pub(crate) fn close(&mut self) {
+        let began = Instant::now();
+        while self.peers.iter().any(|peer| !peer.waiting.is_empty()) && began.elapsed() < DRAIN_LIMIT {
+            self.turn(Duration::from_millis(1));
+        }
         let _ = self.messenger.drain(DRAIN_LIMIT);
     }
 }
@@ -414,3 +446,6 @@ fn faults_of_environment() -> Result<FaultInjector, String> {
     let compile = |plan: &_| FaultInjector::from_plan(plan, u64::from(std::process::id()));
     faults::read_plan(&path, compile).map_err(|error| format!("{FAULTS}: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ const GIVE_UP: Span = Span::from_micros(30_000_000);
 pub(crate) struct ConnectionAttempt {
     number: u64,
     psn: Psn,
+    /// The longest packets that were offered; the answer may want shorter ones.
+    link_bytes: u32,
     began: Time,
     retry_at: Time,
     wait: Span,
@@ -82,8 +84,9 @@ impl PeerConnection {
 impl MessagePort {
     /// Asks a peer to connect, unless that is under way.
     pub(crate) fn connect(&mut self, peer: PeerIndex) {
-        if !matches!(self.peers[peer as usize].state, PeerState::Unconnected) {
-            return;
+        let found = &self.peers[peer as usize];
+        if !matches!(found.state, PeerState::Unconnected) || !found.address.has_secret() {
+            return; // Without its secret it cannot be asked; it asks.
         }
         if let Err(why) = self.create_rails(peer) {
             return self.lose(peer, &why);
@@ -97,6 +100,7 @@ impl MessagePort {
         let attempt = ConnectionAttempt {
             number: u64::from_le_bytes(number),
             psn: Psn::new(u32::from_le_bytes(psn) & 0xff_ffff),
+            link_bytes: self.link_bytes_to(peer),
             began: now,
             retry_at: now + FIRST_RETRY,
             wait: FIRST_RETRY,
@@ -113,7 +117,7 @@ impl MessagePort {
             attempt: attempt.number,
             pairs: found.queue_pairs.clone(),
             psn: attempt.psn,
-            link_bytes: self.link_bytes_to(peer),
+            link_bytes: attempt.link_bytes,
             sender: self.own.clone(),
             rank: launch_rank(),
             receiver: found.address.identity,
@@ -150,6 +154,7 @@ impl MessagePort {
         }
         let claimed = ConnectionRequest::claimed_sender(bytes).and_then(|identity| self.known_peer(identity));
         if let Some(peer) = claimed
+            && self.peers[peer as usize].address.has_secret()
             && let Some(answer) = ConnectionRequest::parse(bytes, &self.peers[peer as usize].address.secret)
             && answer.kind == RequestKind::Accept
             && answer.receiver == self.own.identity
@@ -199,8 +204,8 @@ impl MessagePort {
         if attempt.number != answer.attempt {
             return;
         }
-        let psn = attempt.psn;
-        if self.connect_rails(peer, answer, (psn, answer.link_bytes)) {
+        let (psn, link) = (attempt.psn, answer.link_bytes.min(attempt.link_bytes));
+        if self.connect_rails(peer, answer, (psn, link)) {
             self.finish_connecting(peer, answer.attempt, None);
         }
     }

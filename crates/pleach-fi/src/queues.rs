@@ -178,6 +178,11 @@ impl AddressVector {
         true
     }
 
+    /// The endpoints that it names.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = u64> {
+        self.by_identity.keys().copied()
+    }
+
     pub(crate) fn handle_of(&self, identity: u64) -> Option<FiAddr> {
         self.by_identity.get(&identity).copied()
     }

@@ -8,6 +8,7 @@ use fabric::abi::*;
 use fabric::{Node, connect, pattern};
 
 const EAGAIN: isize = -11;
+const EINVAL: isize = -22;
 
 /// Lengths around the limits of inline, eager and long messages.
 const LENGTHS: [usize; 12] = [0, 1, 7, 8, 48, 49, 1_000, 4_096, 16_368, 16_369, 1 << 20, (3 << 20) + 5];
@@ -200,6 +201,8 @@ fn peek_claim_and_discard() {
     assert_eq!(b.poll().expect("the first").len, 5);
     b.trecvmsg(&mut [], FI_ADDR_UNSPEC, 5, 0, 4, FI_PEEK | FI_CLAIM);
     assert_eq!(b.poll().expect("the long one").len, 40_000);
+    let again = b.try_trecvmsg(&mut [], FI_ADDR_UNSPEC, (5, 0), 4, FI_PEEK | FI_CLAIM);
+    assert_eq!(again, EINVAL, "the context has a claimed message");
     let mut third = [0; 5];
     b.trecv(&mut third, FI_ADDR_UNSPEC, 5, 0, 5);
     assert_eq!(fabric::wait_for(&mut [&mut a, &mut b], 1).context, 5, "a claimed message is out of the way");
@@ -207,6 +210,19 @@ fn peek_claim_and_discard() {
     b.trecvmsg(&mut target, FI_ADDR_UNSPEC, 5, 0, 4, FI_CLAIM);
     assert_eq!(fabric::wait_for(&mut [&mut a, &mut b], 1).len, 40_000);
     assert!(target == long && &third == b"third");
+}
+
+#[test]
+fn probes_of_untagged_messages_are_refused() {
+    let [mut a, mut b] = connect(2).try_into().expect("two");
+    let mut target = [0; 5];
+    for flags in [FI_PEEK, FI_CLAIM, FI_PEEK | FI_CLAIM, FI_DISCARD] {
+        assert_eq!(b.try_recvmsg(&mut target, FI_ADDR_UNSPEC, 1, flags), EINVAL);
+    }
+    b.recvmsg(&mut target, FI_ADDR_UNSPEC, 2, 0);
+    assert_eq!(a.send(b"hello", b.index, 1), 0);
+    assert_eq!(fabric::wait_for(&mut [&mut a, &mut b], 1).context, 2, "a refused probe took no message");
+    assert_eq!(&target, b"hello");
 }
 
 #[test]
@@ -338,10 +354,16 @@ fn foreign_packets_do_no_harm() {
 
 #[test]
 fn messages_to_itself_that_nobody_receives_are_bounded() {
-    let [mut a] = connect(1).try_into().expect("one");
+    let [mut a, mut b] = connect(2).try_into().expect("two");
     let (message, own) = (pattern(1, 16_000), a.index);
     let accepted = (0..100_000).take_while(|_| a.tinject(&message, own, 1) == 0).count();
     assert!((1_000..10_000).contains(&accepted), "{accepted}");
+    assert_eq!(a.tinject(&message, own, 1), EAGAIN);
+    let mut other = vec![0; 16_000];
+    b.trecv(&mut other, FI_ADDR_UNSPEC, 2, 0, 1);
+    assert_eq!(a.tinject(&message, b.index, 2), 0, "sends to others go on");
+    fabric::wait_for(&mut [&mut a, &mut b], 1);
+    assert!(other == message);
     let mut got = vec![0; 16_000];
     a.trecv(&mut got, FI_ADDR_UNSPEC, 1, 0, 1);
     fabric::wait_for(&mut [&mut a], 0);
@@ -493,6 +515,9 @@ fn an_address_vector_finds_prints_and_forgets_addresses() {
     assert_eq!(a.lookup(handle).expect("inserted"), b.name());
     assert!(a.address_text(&b.name()).starts_with("pleach://"));
     assert!(a.insert(&[0; 64]).is_none(), "not an address of this provider");
+    let mut public = b.name();
+    public[16..32].fill(0);
+    assert!(a.insert(&public).is_none(), "an address without a secret");
     assert_eq!(a.remove(handle), 0);
     assert!(a.lookup(handle).is_none() && a.remove(handle) < 0);
 }

@@ -3,6 +3,7 @@
 
 mod fabric;
 
+use std::path::PathBuf;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,13 @@ at-us = 1500000
 for-us = 500000
 "#;
 
+/// Where the provider writes what happens to paths.
+fn events() -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("pleach-fi-faults-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
 /// Two paths, and the plan.
 fn prepare() {
     static ONCE: Once = Once::new();
@@ -50,6 +58,7 @@ fn prepare() {
         unsafe {
             std::env::set_var("PLEACH_FAULTS", &plan);
             std::env::set_var("PLEACH_ADDRESSES", "127.0.0.1,127.0.0.2");
+            std::env::set_var("PLEACH_FI_EVENTS", events());
         }
     });
 }
@@ -78,6 +87,8 @@ fn messages_of_all_lengths_survive_cuts_losses_and_damage() {
     println!("{number} messages, the longest took {longest:?}");
     assert!(number > 50, "only {number} messages in three seconds");
     assert!(longest < Duration::from_secs(2), "a cut path must be left soon: {longest:?}");
+    let written = fabric::path_events(&events());
+    assert!(written.contains("\"event\":\"moved"), "no rail left the link that was cut: {written}");
 }
 
 #[test]

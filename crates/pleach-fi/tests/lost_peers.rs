@@ -94,6 +94,9 @@ fn a_long_send_to_a_killed_process_fails_with_the_cause() {
     assert!(text.contains("127.0.0.1:") && text.contains("is lost"), "{text}");
     println!("after {:?}: {text}", began.elapsed());
     assert_eq!(node.tinject(b"more", 0, 9), -(EHOSTUNREACH as isize), "later sends fail at once");
+    assert_eq!(node.tsend(&message, 0, 9, 78), -(EHOSTUNREACH as isize));
+    fabric::run_for(&mut [&mut node], Duration::from_millis(300));
+    assert!(node.poll().is_none() && node.poll_error().is_none(), "what was refused has no completion");
 }
 
 /// Nothing is in flight: only the sign of life notices that the peer is gone.
@@ -111,6 +114,55 @@ fn a_receive_that_waits_for_a_killed_process_fails_with_the_cause() {
     node.trecv(&mut other, source, 9, 0, 56);
     let error = fabric::wait_for_error(&mut [&mut node], 0);
     assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 56), "a receive that is posted later");
+}
+
+/// The receive that waits in vain is behind many that wait for somebody else.
+#[test]
+fn a_lost_peer_is_noticed_behind_many_other_receives() {
+    let (mut node, mut peer) = with_peer();
+    let own = node.name();
+    let own = node.know(&own);
+    let (own, source) = (node.address_of(own), node.address_of(0));
+    let mut targets = vec![[0; 5]; 201];
+    let (last, others) = targets.split_last_mut().expect("many");
+    others.iter_mut().for_each(|target| node.trecv(target, own, 9, 0, 1));
+    node.trecv(last, source, 9, 0, 55);
+    peer.kill();
+    let error = fabric::wait_for_error(&mut [&mut node], 0);
+    assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 55));
+}
+
+#[test]
+fn a_receive_from_anybody_fails_when_the_only_peer_is_killed() {
+    let (mut node, mut peer) = with_peer();
+    let mut target = [0; 5];
+    node.trecv(&mut target, FI_ADDR_UNSPEC, 9, 0, 55);
+    peer.kill();
+    let error = fabric::wait_for_error(&mut [&mut node], 0);
+    assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 55));
+    let text = node.error_text(&error);
+    assert!(text.contains("no peer is left") && text.contains("127.0.0.1:"), "{text}");
+}
+
+/// One peer is lost, another one is known but was never connected: its message may still come.
+#[test]
+fn a_receive_from_anybody_waits_while_another_peer_may_send() {
+    let (mut node, mut peer) = with_peer();
+    let mut other = Node::open(0, 0, FI_WAIT_NONE);
+    node.know(&other.name());
+    other.know(&node.name());
+    let source = node.address_of(0);
+    let (mut any, mut directed) = ([0; 5], [0; 5]);
+    node.trecv(&mut any, FI_ADDR_UNSPEC, 9, 0, 54);
+    node.trecv(&mut directed, source, 9, 0, 55);
+    peer.kill();
+    let error = fabric::wait_for_error(&mut [&mut node], 0);
+    assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 55));
+    fabric::run_for(&mut [&mut node], Duration::from_secs(1));
+    assert!(node.poll().is_none() && node.poll_error().is_none(), "the receive from anybody still waits");
+    assert_eq!(other.tinject(b"late!", 0, 9), 0);
+    assert_eq!(fabric::wait_for(&mut [&mut node, &mut other], 0).context, 54);
+    assert_eq!(&any, b"late!");
 }
 
 #[test]

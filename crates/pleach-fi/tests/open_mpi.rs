@@ -47,11 +47,20 @@ fn messages_are_right_with_1_2_and_4_ranks() {
 fn messages_are_right_on_lossy_links_of_which_one_is_cut() {
     let plan = folder().join("faults.toml");
     let text = "[[fault]]\nkind = \"lose\"\nprobability = 0.005\n[[fault]]\nkind = \"flip\"\nprobability = 0.005\n\
-                [[fault]]\nkind = \"down\"\nlink = \"port 0\"\nat-us = 800000\nfor-us = 300000\n";
+                [[fault]]\nkind = \"down\"\nlink = \"port 0\"\nat-us = 20000\nfor-us = 500000\n";
     std::fs::write(&plan, text).expect("a file");
     let program = compile("messages.c");
     let plan = plan.to_str().expect("plain text");
-    check(&run(&program, 2, &["2000000"], &[("PLEACH_FAULTS", plan), ("PLEACH_ADDRESSES", "127.0.0.1,127.0.0.2")]));
+    let events = folder().join("events");
+    std::fs::create_dir_all(&events).expect("a folder");
+    let variables = [
+        ("PLEACH_FAULTS", plan),
+        ("PLEACH_ADDRESSES", "127.0.0.1,127.0.0.2"),
+        ("PLEACH_FI_EVENTS", events.to_str().expect("plain text")),
+    ];
+    check(&run(&program, 2, &["2000000"], &variables));
+    let written = fabric::path_events(&events);
+    assert!(written.contains("\"event\":\"moved"), "no rail left the link that was cut: {written}");
 }
 
 /// The test above would pass without the provider if the MPI chose another; this one must fail.
@@ -60,5 +69,7 @@ fn without_the_provider_the_program_does_not_start() {
     let program = compile("messages.c");
     let nowhere = folder();
     let output = run(&program, 2, &["1000"], &[("FI_PROVIDER_PATH", nowhere.to_str().expect("plain text"))]);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "messages went some other way");
+    assert!(errors.contains("pml"), "it failed for another reason: {errors}");
 }

@@ -338,7 +338,9 @@ mod tests {
                 .table();
         assert!(table.contains("no rank reported"), "{table}");
         let (nodes, lost) = (Vec::new(), Vec::new());
-        let table = ExecReport { launcher: "l".into(), seconds: 1.0, status: 7, report: None, nodes, lost, messages: None }.table();
+        let table =
+            ExecReport { launcher: "l".into(), seconds: 1.0, status: 7, report: None, nodes, lost, messages: None }
+                .table();
         assert!(table.contains("no report: the job ended before") && !table.contains("statically"), "{table}");
     }
 }

@@ -114,7 +114,11 @@ pub(crate) fn run(arguments: &ExecArgs) -> Result<ExitCode> {
     let mut more: Vec<EnvironmentVariable> =
         arguments.require_nodes.then(|| ("PLEACH_MANAGER_REQUIRED", "1".into())).into_iter().collect();
     if arguments.messages {
-        more.extend(provider_library::variables(&MpiLauncher::of(&arguments.command[0]), folder.path())?);
+        let variables = provider_library::variables(&MpiLauncher::of(&arguments.command[0]), folder.path())?;
+        if let Some(warning) = provider_library::warning(&variables, folder.path(), &arguments.command) {
+            eprintln!("pleach exec: {warning}");
+        }
+        more.extend(variables);
     }
     let PreparedJob { mut command, mut fabric, launcher } =
         arguments.environment.prepare(manager, &arguments.command, &folder, &more)?;

@@ -195,7 +195,7 @@ impl<T: MessageTransport> Messenger<T> {
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let wait = if self.endpoint.has_completions() { Duration::ZERO } else { wait };
         let Self { endpoint, transport, corrupter, originals, corrupted } = self;
-        transport.turn(wait, &mut |now, event| match event {
+        let outcome = transport.turn(wait, &mut |now, event| match event {
             TransportEvent::Packet { from, rail, path, bytes } => {
                 if let Some(corrupter) = corrupter.as_mut().filter(|_| has_body(bytes)) {
                     corrupter(CorruptionStage::Arrival, bytes);
@@ -210,10 +210,12 @@ impl<T: MessageTransport> Messenger<T> {
                 endpoint.handle_sent(now, to, rail, original.unwrap_or(bytes));
             }
             TransportEvent::RailLost { peer, rail } => endpoint.handle_rail_lost(now, peer, rail),
-        })?;
+        });
+        // Also after an error: completions may be reported only when their actions are done, such as to close the rails of a lost
+        // peer, which write to memory that the completion returns.
         corrupted.drain(..).for_each(|(from, rail, path)| transport.report_corruption(from, rail, path));
         self.carry_out();
-        Ok(())
+        outcome
     }
 
     fn next_action(&mut self) -> Option<MessagingAction> {

@@ -43,6 +43,32 @@ fn folder_from(own: &Path, scratch: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Whether a command seems to start ranks on other hosts: it names hosts, or a batch system gives it several.
+pub fn names_hosts(command: &[OsString], allocated_hosts: Option<&str>) -> bool {
+    const OPTIONS: [&str; 9] =
+        ["-H", "-host", "--host", "-hosts", "--hosts", "-hostfile", "--hostfile", "-machinefile", "-f"];
+    let is_option = |word: &OsString| {
+        let word = word.to_string_lossy();
+        OPTIONS.contains(&word.split('=').next().unwrap_or_default()) || word == "--machinefile"
+    };
+    // Options of the launcher come before the program.
+    let options = command.iter().skip(1).take_while(|word| !word.to_string_lossy().contains('/'));
+    let hosts = allocated_hosts.and_then(|count| count.trim().parse::<u32>().ok());
+    options.into_iter().any(is_option) || hosts.is_some_and(|hosts| hosts > 1)
+}
+
+/// What to tell a user whose ranks on other hosts would not find the provider; none if they would.
+pub fn warning(variables: &[EnvironmentVariable], scratch: &Path, command: &[OsString]) -> Option<String> {
+    let is_linked =
+        variables.iter().any(|(name, path)| *name == "FI_PROVIDER_PATH" && Path::new(path).starts_with(scratch));
+    let hosts = std::env::var("SLURM_JOB_NUM_NODES").ok();
+    (is_linked && names_hosts(command, hosts.as_deref())).then(|| {
+        "the provider of a build tree is found on this host only; install Pleach at one path on all hosts, or set FI_PROVIDER_PATH of the \
+         ranks to a folder that all hosts have (docs/libfabric.md)"
+            .to_owned()
+    })
+}
+
 /// What the ranks need to send all messages by the provider, with events in `scratch`.
 ///
 /// # Errors
@@ -92,5 +118,21 @@ mod tests {
         std::fs::write(installed.join(INSTALLED), "").expect("a file");
         assert_eq!(folder_from(&bin, &root).expect("installed"), installed.canonicalize().expect("it is there"));
         std::fs::remove_dir_all(root).expect("our own folder");
+    }
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_build_tree_is_warned_of_only_if_there_are_other_hosts() {
+        let scratch = Path::new("/tmp/scratch");
+        let linked = [("FI_PROVIDER_PATH", OsString::from("/tmp/scratch/libfabric"))];
+        let installed = [("FI_PROVIDER_PATH", OsString::from("/usr/lib/pleach/libfabric"))];
+        let (here, there) = (words("mpirun -n 2 ./program -f x"), words("mpirun -H a:8,b:8 ./program"));
+        assert!(warning(&linked, scratch, &there).is_some_and(|text| text.contains("FI_PROVIDER_PATH")));
+        assert_eq!(warning(&installed, scratch, &there), None);
+        assert!(!names_hosts(&here, None) && !names_hosts(&here, Some("1")));
+        assert!(names_hosts(&here, Some("2")) && names_hosts(&words("mpiexec --hostfile=h ./p"), None));
     }
 }

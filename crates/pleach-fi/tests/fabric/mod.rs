@@ -78,6 +78,12 @@ pub(crate) fn provider_directory() -> PathBuf {
     directory
 }
 
+/// What the provider wrote to this folder about changes of paths.
+pub(crate) fn path_events(folder: &std::path::Path) -> String {
+    let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    files.map(|file| std::fs::read_to_string(file).expect("a text")).collect()
+}
+
 impl Library {
     /// What libfabric offers for these hints; none if nothing.
     pub(crate) fn info(&self, change: impl FnOnce(&mut FiInfo)) -> Option<*mut FiInfo> {
@@ -289,13 +295,23 @@ impl Node {
         context: usize,
         flags: u64,
     ) {
+        assert_eq!(self.try_trecvmsg(target, addr, (tag, ignore), context, flags), 0);
+    }
+
+    pub(crate) fn try_trecvmsg(
+        &mut self,
+        target: &mut [u8],
+        addr: FiAddr,
+        (tag, ignore): (u64, u64),
+        context: usize,
+        flags: u64,
+    ) -> isize {
         let iov = Iovec { base: target.as_mut_ptr().cast(), len: target.len() };
         let context = context as *mut c_void;
         let message =
             FiMsgTagged { iov: &raw const iov, desc: null_mut(), iov_count: 1, addr, tag, ignore, context, data: 0 };
         // SAFETY: see above.
-        let outcome = unsafe { (self.tagged().recvmsg)(self.ep, &raw const message, flags) };
-        assert_eq!(outcome, 0);
+        unsafe { (self.tagged().recvmsg)(self.ep, &raw const message, flags) }
     }
 
     pub(crate) fn trecvv(&mut self, targets: &mut [&mut [u8]], tag: u64, context: usize) {
@@ -311,12 +327,15 @@ impl Node {
     }
 
     pub(crate) fn recvmsg(&mut self, target: &mut [u8], addr: FiAddr, context: usize, flags: u64) {
+        assert_eq!(self.try_recvmsg(target, addr, context, flags), 0);
+    }
+
+    pub(crate) fn try_recvmsg(&mut self, target: &mut [u8], addr: FiAddr, context: usize, flags: u64) -> isize {
         let iov = Iovec { base: target.as_mut_ptr().cast(), len: target.len() };
         let context = context as *mut c_void;
         let message = FiMsg { iov: &raw const iov, desc: null_mut(), iov_count: 1, addr, context, data: 0 };
         // SAFETY: see above.
-        let outcome = unsafe { (self.msg().recvmsg)(self.ep, &raw const message, flags | FI_COMPLETION) };
-        assert_eq!(outcome, 0);
+        unsafe { (self.msg().recvmsg)(self.ep, &raw const message, flags | FI_COMPLETION) }
     }
 
     pub(crate) fn tsend(&mut self, bytes: &[u8], to: usize, tag: u64, context: usize) -> isize {

@@ -1,0 +1,101 @@
+//! Ports over loopback, and what a peer or a stranger may send them.
+
+use super::*;
+use crate::connection_request::{ConnectionRequest, RequestKind};
+use crate::endpoint_address::EndpointPath;
+use crate::user_memory::GatheredBytes;
+
+fn port() -> MessagePort {
+    let path = EndpointPath { address: "127.0.0.1:0".parse().expect("an address"), prefix: 8 };
+    MessagePort::open_at(vec![path]).expect("a port")
+}
+
+/// The user may free or change the memory when the failure is reported; a packet must not refer to it then.
+#[test]
+fn a_failed_send_is_reported_only_when_its_memory_is_free() {
+    let lost = MessageFailure::Lost(Rank(0), protocol::messaging::PeerLossCause::Unreachable);
+    for failure in [Some(lost), None] {
+        let mut port = port();
+        let loan: Arc<dyn LentBytes> = Arc::new(GatheredBytes(vec![1; 100]));
+        let in_a_packet = Arc::clone(&loan);
+        port.sends.insert(3, 77);
+        port.loans.insert(77, loan);
+        port.finish_send(3, failure);
+        port.collect();
+        assert!(port.events.is_empty(), "a packet still refers to the memory");
+        drop(in_a_packet);
+        port.collect();
+        let event = port.events.pop_front().expect("now it is free");
+        let is_right = match event {
+            PortEvent::SendFailed { token: 77, failure: reported } => Some(reported) == failure,
+            PortEvent::Sent { token: 77 } => failure.is_none(),
+            _ => false,
+        };
+        assert!(is_right && port.events.is_empty());
+    }
+}
+
+/// Two ports that turn until this holds.
+fn turn_until(ports: &mut [&mut MessagePort], what: &str, is_done: impl Fn(&[&mut MessagePort]) -> bool) {
+    let began = Instant::now();
+    while !is_done(ports) {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        ports.iter_mut().for_each(|port| port.turn(Duration::from_millis(1)));
+    }
+}
+
+fn is_connected(port: &MessagePort, peer: PeerIndex) -> bool {
+    matches!(port.peers[peer as usize].state, PeerState::Connected { .. })
+}
+
+/// Well-formed requests and answers of strangers: with the key of another job, with no key at all, for another receiver.
+#[test]
+fn well_formed_requests_without_the_secret_change_nothing() {
+    let (mut port, stranger) = (port(), port());
+    let request = |kind, receiver| ConnectionRequest {
+        kind,
+        attempt: 5,
+        pairs: vec![QpNumber(3)],
+        psn: units::Psn::new(7),
+        link_bytes: 1500,
+        sender: stranger.own.clone(),
+        rank: None,
+        receiver,
+    };
+    let own = port.own.identity;
+    for kind in [RequestKind::Connect, RequestKind::Accept] {
+        for key in [stranger.own.secret, [0; 16]] {
+            port.handle_request(&request(kind, own).to_bytes(&key));
+            assert!(port.peers.is_empty(), "a stranger became a peer");
+        }
+    }
+    port.handle_request(&request(RequestKind::Connect, own + 1).to_bytes(&port.own.secret));
+    assert!(port.peers.is_empty(), "a request for somebody else");
+    // A peer without a known secret: the answer's key is known to everybody.
+    let peer = port.peer_at(&stranger.own.public());
+    port.connect(peer);
+    port.handle_request(&request(RequestKind::Accept, own).to_bytes(&[0; 16]));
+    assert!(matches!(port.peers[peer as usize].state, PeerState::Unconnected));
+    // The same request with the secret is accepted, so the ones above failed for their keys alone.
+    port.handle_request(&request(RequestKind::Connect, own).to_bytes(&port.own.secret));
+    assert!(is_connected(&port, peer));
+}
+
+/// P-120: the answer is lost, the request comes again and gets the same answer.
+#[test]
+fn a_lost_answer_is_repeated_and_the_messages_arrive() {
+    let (mut asking, mut asked) = (port(), port());
+    let peer = asking.peer_at(&asked.own);
+    let body = PortSendBody::Copied(vec![1, 2, 3]);
+    asking.send(peer, PortSend { token: 1, tag: 4, body }).expect("it waits for the connection");
+    turn_until(&mut [&mut asked], "the request arrives", |ports| ports[0].peers.len() == 1);
+    assert!(is_connected(&asked, 0));
+    // The answer is on its way in the socket of the port that asked: it is thrown away.
+    asking.messenger.transport().turn(Duration::from_millis(50), &mut |_, _| {}).expect("no error");
+    while asking.messenger.transport().next_side_event().is_some() {}
+    assert!(!is_connected(&asking, peer), "the answer was lost");
+    turn_until(&mut [&mut asking, &mut asked], "the message arrives", |ports| {
+        ports[1].events.iter().any(|event| matches!(event, PortEvent::Arrived(arrival) if arrival.tag() == 4))
+    });
+    assert!(is_connected(&asking, peer) && asked.peers.len() == 1);
+}

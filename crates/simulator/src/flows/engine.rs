@@ -431,7 +431,7 @@ impl FlowEngine {
             let picos = f64::from(wire_bytes) * self.picos_per_byte / rate.share();
             flow.eligible_at = flow.eligible_at.max(now) + SimSpan::from_picos(picos as u64);
         }
-        let label = if network.is_ethernet() { flow.id.wrapping_add(flow.route) } else { flow.route };
+        let label = network.flow_label(flow.id, flow.route);
         let packet = SimulatedPacket::new(PacketTarget::Node, flow.to, wire_bytes, now, Some(Rc::new(body)));
         let packet = SimulatedPacket { flow: label, lane: flow.lane, ..packet };
         let all_sent = flow.next == flow.packets && !flow.is_sent;
@@ -573,7 +573,7 @@ impl FlowEngine {
     fn reply(&mut self, network: &mut SimulatedNetwork, place: u32, kind: FlowPacketKind) {
         let Some(flow) = self.flows.get(place) else { return };
         let (from, to, route) = (NodeId(flow.to), flow.from, flow.route);
-        let label = if network.is_ethernet() { flow.id.wrapping_add(route) } else { route };
+        let label = network.flow_label(flow.id, route);
         let body = PacketBody::Flow(FlowPacket { place, id: flow.id, kind, is_marked: false });
         let port = network.topology().next_hop(from, NodeId(to), route).expect("two hosts differ").port;
         let channel = network.channel(NodePort { node: from, port }, AdapterLane(0));

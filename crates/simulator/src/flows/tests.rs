@@ -81,6 +81,22 @@ fn routes_by_packet_avoid_the_collisions_of_routes_by_flow() {
     assert!(adaptive > 0.85 && adaptive <= 1.000_1, "{adaptive}");
 }
 
+/// The links of the first leaf (the first switch after 16 hosts) to the spines that carried flows' data, on both kinds of links.
+#[test]
+fn static_routes_depend_on_the_destination_alone() {
+    let up_links = |link: &str, routing: &str| {
+        // Three flows of different hosts of one leaf to one destination, of which each has a number of its own.
+        let traffic = "[[traffic]]\npattern = \"incast\"\nto = 4\nhosts = \"0-2\"\nbytes = 100000\n";
+        let run = run(&scenario(&format!("{FAT_TREE}{link}routing = \"{routing}\"\n{traffic}")));
+        assert_eq!(run.traffic()[0].completed, 3);
+        run.links().filter(|link| link.from.0 == 16 && link.to.0 >= 20).count()
+    };
+    for link in [HDR, "[link]\nrate = \"200G\"\nwire-ns = 10\n"] {
+        assert_eq!(up_links(link, "static"), 1, "one destination, one route: {link}");
+        assert!(up_links(link, "ecmp") > 1, "three flows, several routes: {link}");
+    }
+}
+
 /// Senders to host 0 on one switch.
 fn star(hosts: u32) -> String {
     format!("[fabric]\nkind = \"xgft\"\nchildren = [{hosts}]\nparents = [1]\n")

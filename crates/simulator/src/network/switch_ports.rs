@@ -167,6 +167,15 @@ impl SimulatedNetwork {
         self.ports.as_ref().is_some_and(|ports| ports.ethernet.is_some())
     }
 
+    /// What selects the route of a flow's packets: the flow itself only where routes are chosen by flow, and otherwise the number of
+    /// the route that its sender has come to after timeouts, so that static routes depend on the destination alone.
+    pub(crate) fn flow_label(&self, id: u32, route: u32) -> u32 {
+        match self.ports.as_ref().map(|ports| ports.routing) {
+            Some(RouteChoice::FlowHash) => id.wrapping_add(route),
+            _ => route,
+        }
+    }
+
     /// What was recorded over time.
     pub(crate) fn telemetry(&self) -> Option<&Telemetry> {
         self.ports.as_ref()?.telemetry.as_ref()

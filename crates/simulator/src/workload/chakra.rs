@@ -266,7 +266,10 @@ fn action(
             let (to, bytes) = (within("comm_dst", last)? as u32, within("comm_size", MAX_MESSAGE_BYTES)?);
             Ok(WorkloadAction::Send { to, bytes, tag: tag() })
         }
-        NodeClass::Receive => Ok(WorkloadAction::Receive { from: within("comm_src", last)? as u32, tag: tag() }),
+        NodeClass::Receive => {
+            let bytes = node.attribute("comm_size").map(|_| within("comm_size", MAX_MESSAGE_BYTES)).transpose()?;
+            Ok(WorkloadAction::Receive { from: within("comm_src", last)? as u32, tag: tag(), bytes })
+        }
         NodeClass::Collective => {
             let operation = match within("comm_type", u64::MAX)? {
                 0 => WorkloadCollective::AllReduce,

@@ -50,12 +50,14 @@ pub enum WorkloadAction {
         /// Its tag.
         tag: u32,
     },
-    /// Receives a message; messages of one sender and tag match in order.
+    /// Receives a message; messages of one sender and tag match in the order of their sends.
     Receive {
         /// The sender.
         from: u32,
         /// Its tag.
         tag: u32,
+        /// The most bytes that it may have, if the file says so.
+        bytes: Option<u64>,
     },
     /// Takes part in an operation of a group. The `n`-th operation of a rank on a group is the same as every other member's.
     Group {

@@ -6,6 +6,7 @@
 //! more memory than [`MAX_OPERATIONS`] operations.
 
 mod chakra;
+mod chakra_node;
 mod executor;
 mod goal;
 mod group_step;
@@ -65,7 +66,7 @@ pub enum WorkloadAction {
         operation: WorkloadCollective,
         /// The group's number.
         group: u32,
-        /// Bytes of each member's vector.
+        /// Bytes that each member contributes: its whole vector, or its part of an all-gather.
         bytes: u64,
     },
 }

@@ -427,8 +427,9 @@ impl FlowEngine {
         let body = PacketBody::Flow(FlowPacket { place, id: flow.id, kind, is_marked: false });
         let wire_bytes = body.framed_bytes();
         if let (Some(rate), Some(dcqcn)) = (&mut flow.rate, &self.parameters.dcqcn) {
-            rate.note_sent(now, wire_bytes, dcqcn);
-            let picos = f64::from(wire_bytes) * self.picos_per_byte / rate.share();
+            let link_bytes = network.link_bytes(wire_bytes);
+            rate.note_sent(now, link_bytes, dcqcn);
+            let picos = f64::from(link_bytes) * self.picos_per_byte / rate.share();
             flow.eligible_at = flow.eligible_at.max(now) + SimSpan::from_picos(picos as u64);
         }
         let label = network.flow_label(flow.id, flow.route);

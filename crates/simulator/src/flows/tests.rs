@@ -257,6 +257,15 @@ fn mistakes_in_traffic_name_their_field() {
     }
 }
 
+#[test]
+fn the_flows_of_all_classes_together_are_bounded() {
+    let fabric = "[fabric]\nkind = \"xgft\"\nchildren = [40, 40]\nparents = [1, 2]\n";
+    let class = "[[traffic]]\npattern = \"all-to-all\"\nbytes = 1\n";
+    assert!(Scenario::parse(&format!("{fabric}{HDR}{class}"), "test.toml").is_ok());
+    let error = Scenario::parse(&format!("{fabric}{HDR}{class}{class}"), "test.toml").expect_err("5 million flows");
+    assert!(error.message.contains("classes before"), "{error}");
+}
+
 /// Poisson flows offer the load that they say.
 #[test]
 fn a_poisson_class_offers_its_load() {

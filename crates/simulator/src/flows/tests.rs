@@ -266,6 +266,21 @@ fn the_flows_of_all_classes_together_are_bounded() {
     assert!(error.message.contains("classes before"), "{error}");
 }
 
+/// Nothing is lost, so nothing may be sent again: neither while flows of many turns or of a low rate wait for their next packet that
+/// asks, nor after flows without an end have stopped.
+#[test]
+fn lossless_links_need_no_repairs() {
+    let many = format!("{}{HDR}[[traffic]]\npattern = \"incast\"\n", star(4));
+    let stopped = format!("{many}for-us = 500\n[flows]\nacknowledge-every = 1000\ntimeout-us = 400\n");
+    let link = "[link]\nrate = \"10G\"\nwire-ns = 100\necn-min-bytes = 1\necn-max-bytes = 2\n";
+    let slow = format!("{}{link}[[traffic]]\npattern = \"incast\"\nbytes = 400000\n", star(17));
+    for text in [stopped, slow] {
+        let run = run(&scenario(&text));
+        let record = &run.traffic()[0];
+        assert_eq!((record.repairs, record.failed), (0, 0), "{text}");
+    }
+}
+
 /// Poisson flows offer the load that they say.
 #[test]
 fn a_poisson_class_offers_its_load() {

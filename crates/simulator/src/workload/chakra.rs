@@ -37,6 +37,7 @@ pub fn parse_chakra(files: &[Vec<u8>]) -> Result<Workload, (usize, WorkloadError
     let everyone = (0..files.len() as u32).collect();
     workload.groups =
         groups.members.into_iter().map(|members| members.unwrap_or_else(|| Vec::clone(&everyone))).collect();
+    workload.check_groups()?;
     Ok(workload)
 }
 
@@ -274,6 +275,13 @@ mod tests {
             let (file, error) = parse_chakra(&[trace(1).into_bytes(), bytes.clone()]).expect_err(part);
             assert!(file == 1 && error.message.contains(part), "{}: {error}", String::from_utf8_lossy(&bytes));
         }
+    }
+
+    #[test]
+    fn members_of_a_group_must_agree_on_its_operations() {
+        let other = trace(0).replace("1048576", "1048577");
+        let (file, error) = parse_chakra(&[trace(1).into_bytes(), other.into_bytes()]).expect_err("sizes differ");
+        assert!(file == 1 && error.message.contains("1048577") && error.message.contains("1048576"), "{error}");
     }
 
     #[test]

@@ -145,8 +145,8 @@ pub(crate) struct WorkloadExecutor {
     messages: Slab<Message>,
     matches: BTreeMap<MessageKey, MatchQueue>,
     progress: BTreeMap<u32, GroupProgress>,
-    /// Operations of each rank on each group so far.
-    instances: BTreeMap<(u32, u32), u32>,
+    /// The number of each operation among those of its rank on its group, in the order of the file; 0 for others.
+    instances: Vec<u32>,
     /// When each processor of a rank is free.
     processors: BTreeMap<(u32, u32), SimTime>,
     runnable: VecDeque<u32>,
@@ -161,13 +161,22 @@ impl WorkloadExecutor {
     pub(crate) fn new(workload: Workload) -> Self {
         let total = workload.operations();
         let (mut first, mut rank_of) = (Vec::new(), Vec::with_capacity(total));
-        let mut waiting = Vec::with_capacity(total);
+        let (mut waiting, mut instances) = (Vec::with_capacity(total), Vec::with_capacity(total));
         let (mut dependents, mut start_dependents) = (vec![Vec::new(); total], vec![Vec::new(); total]);
         for (rank, operations) in workload.ranks.iter().enumerate() {
             let base = rank_of.len() as u32;
             first.push(base);
+            let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
             for (at, operation) in operations.iter().enumerate() {
                 rank_of.push(rank as u32);
+                instances.push(match operation.action {
+                    WorkloadAction::Group { group, .. } => {
+                        let count = counts.entry(group).or_insert(0);
+                        *count += 1;
+                        *count - 1
+                    }
+                    _ => 0,
+                });
                 waiting.push((operation.after.len() + operation.after_start.len()) as u32);
                 for on in &operation.after {
                     dependents[(base + on) as usize].push(base + at as u32);
@@ -191,7 +200,7 @@ impl WorkloadExecutor {
             messages: Slab::default(),
             matches: BTreeMap::new(),
             progress: BTreeMap::new(),
-            instances: BTreeMap::new(),
+            instances,
             processors: BTreeMap::new(),
             runnable: VecDeque::new(),
             now: SimTime::ZERO,
@@ -373,9 +382,7 @@ impl WorkloadExecutor {
             WorkloadAction::Group { operation, group, bytes: _ } => {
                 let members = &self.workload.groups[group as usize];
                 let position = members.iter().position(|member| *member == rank);
-                let counter = self.instances.entry((rank, group)).or_insert(0);
-                let instance = *counter;
-                *counter += 1;
+                let instance = self.instances[at as usize];
                 match position {
                     Some(position) if operation.steps(members.len() as u32) > 0 => {
                         let position = position as u32;

@@ -12,6 +12,7 @@ mod goal;
 mod group_step;
 mod training;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use units::SimSpan;
@@ -113,6 +114,29 @@ impl Workload {
             _ => 0,
         };
         self.ranks.iter().flatten().map(bytes).sum()
+    }
+
+    /// Rejects operations of a group that differ among its members. The `n`-th of a rank is the `n`-th in its file.
+    fn check_groups(&self) -> Result<(), (usize, WorkloadError)> {
+        let mut known: BTreeMap<(u32, u32), (WorkloadCollective, u64, usize, u32)> = BTreeMap::new();
+        for (rank, operations) in self.ranks.iter().enumerate() {
+            let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+            for own in operations {
+                let WorkloadAction::Group { operation, group, bytes } = own.action else { continue };
+                let number = counts.entry(group).or_insert(0);
+                let first = *known.entry((group, *number)).or_insert((operation, bytes, rank, own.line));
+                *number += 1;
+                if (first.0, first.1) != (operation, bytes) {
+                    let message = format!(
+                        "operation {number} of this process group is {operation:?} of {bytes} bytes here, and {:?} of {} bytes \
+                         in line {} of rank {}",
+                        first.0, first.1, first.3, first.2
+                    );
+                    return Err((rank, WorkloadError::new(own.line, message)));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Rejects operations that wait for each other in a circle.

@@ -79,6 +79,27 @@ fn a_schedule_that_cannot_go_on_says_who_waits_for_what() {
 }
 
 #[test]
+fn messages_of_one_pair_and_tag_match_in_the_order_of_their_sends() {
+    // The short message arrives long before the long one, but is the second.
+    let goal = "num_ranks 2\nrank 0 {\n a: send 1000000b to 1\n b: send 8b to 1\n}\n\
+        rank 1 {\n a: recv 1000000b from 0\n b: recv 8b from 0\n c: calc 5000\n c requires a\n}\n";
+    let (run, time) = run_goal("overtaking", goal, 2);
+    assert_eq!(run.workload().expect("a workload").completed, 5);
+    let (found, least) = (time.expect("it completes"), message(1e6) + 5_000.0);
+    assert!(found >= least && found < 1.01 * least, "{found} ns, expected {least} ns");
+}
+
+#[test]
+fn a_message_that_is_longer_than_its_receive_is_named() {
+    let goal = "num_ranks 2\nrank 0 {\n a: send 4096b to 1 tag 2\n}\nrank 1 {\n b: recv 8b from 0 tag 2\n}\n";
+    let (run, time) = run_goal("too-long", goal, 2);
+    assert_eq!(time, None);
+    let stalled = &run.workload().expect("a workload").stalled[0];
+    assert_eq!((stalled.rank, stalled.line), (1, 6));
+    assert!(stalled.waits_for.contains("at most 8") && stalled.waits_for.contains("4096"), "{}", stalled.waits_for);
+}
+
+#[test]
 fn a_schedule_with_more_ranks_than_hosts_is_refused() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     std::fs::write(folder.join("many.goal"), "num_ranks 9\n").expect("the folder of tests can be written");

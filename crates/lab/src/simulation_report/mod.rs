@@ -187,7 +187,7 @@ impl OracleReport {
         };
         let checked = match self.looked_at {
             "nothing" => "nothing was checked".to_owned(),
-            "flows" => "every byte of every flow is counted once".to_owned(),
+            "flows" => "flows have no contents: their bytes are counted".to_owned(),
             "bits" => format!("{} checked bit by bit", pluralize(self.checked, "delivery")),
             "digests" => {
                 format!("{} checked by digest: the vectors exceed memory", pluralize(self.checked, "delivery"))

@@ -18,6 +18,8 @@ pub(crate) struct TrafficLine {
     pub(crate) started: u64,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
+    /// Flows with an end that were still under way when the run ended.
+    pub(crate) open: u64,
     pub(crate) bytes: u64,
     pub(crate) gbit_per_s: f64,
     pub(crate) repairs: u64,
@@ -61,6 +63,13 @@ pub(crate) struct FlowReport {
     pub(crate) listed_failures: Vec<FlowFailureLine>,
 }
 
+impl TrafficLine {
+    /// Flows without an end, such as a flood, never fail: that nothing arrived is the only sign.
+    fn delivered_nothing(&self) -> bool {
+        self.started > 0 && self.bytes == 0 && self.open == 0
+    }
+}
+
 impl FlowReport {
     pub(crate) fn new(scenario: &Scenario, run: &ScenarioRun) -> Self {
         let (listed, failed) = run.flow_failures();
@@ -77,9 +86,11 @@ impl FlowReport {
         }
     }
 
-    /// Whether a flow failed or a workload did not end.
+    /// Whether a flow failed, a class delivered nothing, or a workload did not end.
     pub(crate) fn has_failures(&self) -> bool {
-        self.failed > 0 || self.workload.as_ref().is_some_and(|workload| workload.completed < workload.operations)
+        self.failed > 0
+            || self.traffic.iter().any(TrafficLine::delivered_nothing)
+            || self.workload.as_ref().is_some_and(|workload| workload.completed < workload.operations)
     }
 
     /// The result in a few words.
@@ -89,6 +100,13 @@ impl FlowReport {
             0 => format!("{} completed, none failed", pluralize(flows, "flow")),
             failed => format!("{} completed, {} FAILED", pluralize(flows, "flow"), group_digits(failed)),
         };
+        let open: u64 = self.traffic.iter().map(|class| class.open).sum();
+        if open > 0 {
+            let _ = write!(text, ", {} STILL OPEN at the end", group_digits(open));
+        }
+        for class in self.traffic.iter().filter(|class| class.delivered_nothing()) {
+            let _ = write!(text, "; NOTHING of {} arrived", class.name);
+        }
         if let Some(workload) = &self.workload {
             let _ = write!(
                 text,
@@ -101,6 +119,11 @@ impl FlowReport {
     }
 }
 
+/// Flows that started and neither completed nor failed, without those that have no end.
+fn open_flows(record: &ClassRecord) -> u64 {
+    record.started.saturating_sub(record.completed + record.failed + record.endless.len() as u64)
+}
+
 fn traffic_line(record: &ClassRecord) -> TrafficLine {
     let nanos = record.span.map_or(0.0, |(start, end)| end.since(start).as_nanos_f64());
     let shares: Vec<f64> = record.endless.iter().map(|bytes| *bytes as f64).collect();
@@ -110,6 +133,7 @@ fn traffic_line(record: &ClassRecord) -> TrafficLine {
         started: record.started,
         completed: record.completed,
         failed: record.failed,
+        open: open_flows(record),
         bytes: record.bytes,
         gbit_per_s: if nanos > 0.0 { record.bytes as f64 * 8.0 / nanos } else { 0.0 },
         repairs: record.repairs,
@@ -256,4 +280,22 @@ pub(crate) fn csv(report: &FlowReport) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floods_that_deliver_nothing_and_open_flows_are_flagged() {
+        let report =
+            |record: ClassRecord| FlowReport { traffic: vec![traffic_line(&record)], ..FlowReport::default() };
+        let flood =
+            ClassRecord { name: "flood 1".to_owned(), started: 2, endless: vec![0, 0], ..ClassRecord::default() };
+        let silent = report(flood.clone());
+        assert!(silent.has_failures() && silent.summary().contains("NOTHING of flood 1"), "{}", silent.summary());
+        assert!(!report(ClassRecord { bytes: 1, endless: vec![1, 0], ..flood }).has_failures());
+        let open = report(ClassRecord { started: 3, completed: 1, bytes: 9, ..ClassRecord::default() });
+        assert!(open.summary().contains("2 STILL OPEN"), "{}", open.summary());
+    }
 }

@@ -82,8 +82,11 @@ impl DcqcnRate {
 
     /// A notice of congestion has arrived.
     pub(super) fn handle_notice(&mut self, now: SimTime, parameters: &DcqcnParameters) {
+        if self.is_untouched {
+            // Alpha is an estimate only from the first notice on: before it, there is nothing to fade.
+            (self.is_untouched, self.alpha_at, self.timer_at) = (false, now, now);
+        }
         self.advance(now, parameters);
-        self.is_untouched = false;
         self.target = self.current;
         self.current = (self.current * (1.0 - self.alpha / 2.0)).max(LEAST_SHARE);
         self.alpha = (1.0 - parameters.gain) * self.alpha + parameters.gain;
@@ -153,6 +156,16 @@ mod tests {
         }
         // Five halvings of the distance to the old rate.
         assert!((rate.share() - (1.0 - 0.5 / 32.0)).abs() < 1e-3, "{}", rate.share());
+    }
+
+    #[test]
+    fn the_first_notice_halves_a_flow_however_long_it_has_sent() {
+        let parameters = DcqcnParameters::default();
+        let mut rate = DcqcnRate::new(SimTime::ZERO);
+        let late = SimTime::ZERO + parameters.alpha_period.times(500);
+        rate.note_sent(late, 4_096, &parameters);
+        rate.handle_notice(late, &parameters);
+        assert!((rate.share() - 0.5).abs() < 1e-9, "{}", rate.share());
     }
 
     #[test]

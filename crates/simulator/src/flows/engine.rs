@@ -111,8 +111,8 @@ struct AdapterQueue {
 pub(crate) struct FlowEngine {
     parameters: FlowParameters,
     flows: Slab<HostFlow>,
-    /// For each place, whether a timer is pending.
-    has_timer: Vec<bool>,
+    /// For each place, when its earliest timer expires.
+    timer_at: Vec<SimTime>,
     adapters: Vec<AdapterQueue>,
     classes: Vec<TrafficClass>,
     records: Vec<ClassRecord>,
@@ -221,7 +221,7 @@ impl BesideHandler for FlowEngine {
         match number & TIMER_KIND {
             FLOW_TIMEOUT => self.handle_timeout(network, index),
             CLASS_ARRIVAL => self.handle_class_start(network, index as usize),
-            CLASS_END => self.handle_class_end(index as usize),
+            CLASS_END => self.handle_class_end(network, index as usize),
             _ => {
                 if let Some((workload, requests)) = self.workload_at(network) {
                     if index & MESSAGE != 0 {
@@ -253,7 +253,7 @@ impl FlowEngine {
         Self {
             parameters,
             flows: Slab::default(),
-            has_timer: Vec::new(),
+            timer_at: Vec::new(),
             adapters: Vec::new(),
             drawn: vec![0; classes.len()],
             open_classes: classes.len(),
@@ -337,7 +337,7 @@ impl FlowEngine {
     }
 
     /// Flows without an end stop sending.
-    fn handle_class_end(&mut self, class: usize) {
+    fn handle_class_end(&mut self, network: &mut SimulatedNetwork, class: usize) {
         if self.classes[class].bytes.is_some() || self.classes[class].mean_gap(1.0).is_some() {
             return;
         }
@@ -346,9 +346,12 @@ impl FlowEngine {
         for place in places {
             let Some(flow) = self.flows.get_mut(place) else { continue };
             if flow.purpose == FlowPurpose::Traffic(class as u32) && flow.is_endless {
-                flow.packets = flow.next.max(1);
+                // One more packet asks for the last answer, unless the last one did.
+                flow.packets = if flow.is_flood || flow.next <= flow.asked { flow.next } else { flow.next + 1 };
                 if flow.is_flood || flow.is_acknowledged() {
                     self.finish(place);
+                } else {
+                    self.queue(network, place);
                 }
             }
         }
@@ -388,8 +391,8 @@ impl FlowEngine {
         flow.is_flood = is_flood;
         flow.eligible_at = now + network.parameters().adapter_delay;
         let place = self.flows.insert(flow);
-        if self.has_timer.len() <= place as usize {
-            self.has_timer.resize(place as usize + 1, false);
+        if self.timer_at.len() <= place as usize {
+            self.timer_at.resize(place as usize + 1, SimTime::NEVER);
         }
         self.queue(network, place);
         place
@@ -423,15 +426,19 @@ impl FlowEngine {
         let bytes = flow.payload(number, mtu);
         let is_last = number + 1 == flow.packets || !flow.can_send(window);
         let asks = !flow.is_flood && (is_last || is_repair || (number + 1).is_multiple_of(acknowledge_every));
+        if asks {
+            flow.asked = flow.asked.max(number + 1);
+        }
         let kind = FlowPacketKind::Data { number, bytes, asks };
         let body = PacketBody::Flow(FlowPacket { place, id: flow.id, kind, is_marked: false });
         let wire_bytes = body.framed_bytes();
         if let (Some(rate), Some(dcqcn)) = (&mut flow.rate, &self.parameters.dcqcn) {
-            rate.note_sent(now, wire_bytes, dcqcn);
-            let picos = f64::from(wire_bytes) * self.picos_per_byte / rate.share();
+            let link_bytes = network.link_bytes(wire_bytes);
+            rate.note_sent(now, link_bytes, dcqcn);
+            let picos = f64::from(link_bytes) * self.picos_per_byte / rate.share();
             flow.eligible_at = flow.eligible_at.max(now) + SimSpan::from_picos(picos as u64);
         }
-        let label = if network.is_ethernet() { flow.id.wrapping_add(flow.route) } else { flow.route };
+        let label = network.flow_label(flow.id, flow.route);
         let packet = SimulatedPacket::new(PacketTarget::Node, flow.to, wire_bytes, now, Some(Rc::new(body)));
         let packet = SimulatedPacket { flow: label, lane: flow.lane, ..packet };
         let all_sent = flow.next == flow.packets && !flow.is_sent;
@@ -465,20 +472,25 @@ impl FlowEngine {
     /// Sets the timer of a flow that waits for an answer.
     fn arm(&mut self, network: &mut SimulatedNetwork, place: u32) {
         let timeout = self.parameters.timeout;
-        let Some(flow) = self.flows.get_mut(place).filter(|flow| flow.has_unacknowledged()) else { return };
+        let Some(flow) = self.flows.get_mut(place).filter(|flow| flow.awaits_answer()) else { return };
         if flow.deadline == SimTime::NEVER {
             flow.deadline = network.now() + timeout;
         }
         let at = flow.deadline.max(network.now());
-        if !std::mem::replace(&mut self.has_timer[place as usize], true) {
+        // A timer that was set for a longer wait does not serve a nearer deadline.
+        if at < self.timer_at[place as usize] {
+            self.timer_at[place as usize] = at;
             network.set_timer(at, FLOW_TIMEOUT | place);
         }
     }
 
     fn handle_timeout(&mut self, network: &mut SimulatedNetwork, place: u32) {
-        self.has_timer[place as usize] = false;
+        if self.timer_at[place as usize] != network.now() {
+            return; // An earlier timer has taken its place.
+        }
+        self.timer_at[place as usize] = SimTime::NEVER;
         let (timeout, limit) = (self.parameters.timeout, self.parameters.retry_limit);
-        let Some(flow) = self.flows.get_mut(place).filter(|flow| flow.has_unacknowledged()) else { return };
+        let Some(flow) = self.flows.get_mut(place).filter(|flow| flow.awaits_answer()) else { return };
         if flow.deadline > network.now() {
             return self.arm(network, place);
         }
@@ -573,7 +585,7 @@ impl FlowEngine {
     fn reply(&mut self, network: &mut SimulatedNetwork, place: u32, kind: FlowPacketKind) {
         let Some(flow) = self.flows.get(place) else { return };
         let (from, to, route) = (NodeId(flow.to), flow.from, flow.route);
-        let label = if network.is_ethernet() { flow.id.wrapping_add(route) } else { route };
+        let label = network.flow_label(flow.id, route);
         let body = PacketBody::Flow(FlowPacket { place, id: flow.id, kind, is_marked: false });
         let port = network.topology().next_hop(from, NodeId(to), route).expect("two hosts differ").port;
         let channel = network.channel(NodePort { node: from, port }, AdapterLane(0));
@@ -591,7 +603,7 @@ impl FlowEngine {
         let guard = SimSpan::from_picos(timeout.as_picos() / 8);
         let Some(flow) = self.flows.get_mut(place) else { return };
         if flow.handle_answer(now, next, missing, guard) {
-            flow.deadline = now + timeout;
+            flow.deadline = if flow.awaits_answer() { now + timeout } else { SimTime::NEVER };
         }
         if flow.is_acknowledged() && (flow.is_received || flow.is_endless) {
             return self.finish(place);

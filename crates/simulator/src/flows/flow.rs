@@ -88,6 +88,8 @@ pub(super) struct HostFlow {
     // The sender.
     pub(super) next: u32,
     pub(super) acked: u32,
+    /// The packet after the last one that asked for an answer.
+    pub(super) asked: u32,
     repairs: BTreeSet<u32>,
     repaired_at: BTreeMap<u32, SimTime>,
     pub(super) repair_count: u64,
@@ -132,6 +134,7 @@ impl HostFlow {
             is_endless: false,
             next: 0,
             acked: 0,
+            asked: 0,
             repairs: BTreeSet::new(),
             repaired_at: BTreeMap::new(),
             repair_count: 0,
@@ -209,8 +212,10 @@ impl HostFlow {
         self.acked >= self.packets
     }
 
-    pub(super) fn has_unacknowledged(&self) -> bool {
-        self.next > self.acked && !self.is_flood
+    /// Whether a packet that asked is unanswered. Packets that do not ask start no timer: a slow flow may need longer for those
+    /// before the next one that asks than an answer takes.
+    pub(super) fn awaits_answer(&self) -> bool {
+        self.asked > self.acked && !self.is_flood
     }
 
     /// A packet has arrived. True if the receiver must answer at once: it asked, or it shows a new gap.

@@ -81,6 +81,22 @@ fn routes_by_packet_avoid_the_collisions_of_routes_by_flow() {
     assert!(adaptive > 0.85 && adaptive <= 1.000_1, "{adaptive}");
 }
 
+/// The links of the first leaf (the first switch after 16 hosts) to the spines that carried flows' data, on both kinds of links.
+#[test]
+fn static_routes_depend_on_the_destination_alone() {
+    let up_links = |link: &str, routing: &str| {
+        // Three flows of different hosts of one leaf to one destination, of which each has a number of its own.
+        let traffic = "[[traffic]]\npattern = \"incast\"\nto = 4\nhosts = \"0-2\"\nbytes = 100000\n";
+        let run = run(&scenario(&format!("{FAT_TREE}{link}routing = \"{routing}\"\n{traffic}")));
+        assert_eq!(run.traffic()[0].completed, 3);
+        run.links().filter(|link| link.from.0 == 16 && link.to.0 >= 20).count()
+    };
+    for link in [HDR, "[link]\nrate = \"200G\"\nwire-ns = 10\n"] {
+        assert_eq!(up_links(link, "static"), 1, "one destination, one route: {link}");
+        assert!(up_links(link, "ecmp") > 1, "three flows, several routes: {link}");
+    }
+}
+
 /// Senders to host 0 on one switch.
 fn star(hosts: u32) -> String {
     format!("[fabric]\nkind = \"xgft\"\nchildren = [{hosts}]\nparents = [1]\n")
@@ -238,6 +254,30 @@ fn mistakes_in_traffic_name_their_field() {
         let text = format!("{FAT_TREE}{HDR}[[traffic]]\n{traffic}");
         let error = Scenario::parse(&text, "test.toml").expect_err(traffic);
         assert!(error.message.contains(part) && error.field == field, "{traffic}: {error}");
+    }
+}
+
+#[test]
+fn the_flows_of_all_classes_together_are_bounded() {
+    let fabric = "[fabric]\nkind = \"xgft\"\nchildren = [40, 40]\nparents = [1, 2]\n";
+    let class = "[[traffic]]\npattern = \"all-to-all\"\nbytes = 1\n";
+    assert!(Scenario::parse(&format!("{fabric}{HDR}{class}"), "test.toml").is_ok());
+    let error = Scenario::parse(&format!("{fabric}{HDR}{class}{class}"), "test.toml").expect_err("5 million flows");
+    assert!(error.message.contains("classes before"), "{error}");
+}
+
+/// Nothing is lost, so nothing may be sent again: neither while flows of many turns or of a low rate wait for their next packet that
+/// asks, nor after flows without an end have stopped.
+#[test]
+fn lossless_links_need_no_repairs() {
+    let many = format!("{}{HDR}[[traffic]]\npattern = \"incast\"\n", star(4));
+    let stopped = format!("{many}for-us = 500\n[flows]\nacknowledge-every = 1000\ntimeout-us = 400\n");
+    let link = "[link]\nrate = \"10G\"\nwire-ns = 100\necn-min-bytes = 1\necn-max-bytes = 2\n";
+    let slow = format!("{}{link}[[traffic]]\npattern = \"incast\"\nbytes = 400000\n", star(17));
+    for text in [stopped, slow] {
+        let run = run(&scenario(&text));
+        let record = &run.traffic()[0];
+        assert_eq!((record.repairs, record.failed), (0, 0), "{text}");
     }
 }
 

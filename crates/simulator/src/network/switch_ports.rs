@@ -167,6 +167,20 @@ impl SimulatedNetwork {
         self.ports.as_ref().is_some_and(|ports| ports.ethernet.is_some())
     }
 
+    /// Bytes of a framed packet on the links of this network.
+    pub(crate) fn link_bytes(&self, framed_bytes: u32) -> u32 {
+        framed_bytes + if self.is_ethernet() { ETHERNET_EXTRA_BYTES } else { 0 }
+    }
+
+    /// What selects the route of a flow's packets: the flow itself only where routes are chosen by flow, and otherwise the number of
+    /// the route that its sender has come to after timeouts, so that static routes depend on the destination alone.
+    pub(crate) fn flow_label(&self, id: u32, route: u32) -> u32 {
+        match self.ports.as_ref().map(|ports| ports.routing) {
+            Some(RouteChoice::FlowHash) => id.wrapping_add(route),
+            _ => route,
+        }
+    }
+
     /// What was recorded over time.
     pub(crate) fn telemetry(&self) -> Option<&Telemetry> {
         self.ports.as_ref()?.telemetry.as_ref()
@@ -180,10 +194,8 @@ impl SimulatedNetwork {
     pub(super) fn prepare_extended(&mut self, channel: ChannelId, packet: &mut crate::packet::SimulatedPacket) {
         let is_between_hosts = matches!(packet.body.as_deref(), Some(PacketBody::Host { .. } | PacketBody::Flow(_)));
         let from = if is_between_hosts { self.host_of(channel) } else { NodeId(0) };
+        packet.bytes = self.link_bytes(packet.bytes);
         let Some(ports) = &mut self.ports else { return };
-        if ports.ethernet.is_some() {
-            packet.bytes += ETHERNET_EXTRA_BYTES;
-        }
         if is_between_hosts {
             packet.flow = ports.label(from, packet.to, packet.flow);
         }

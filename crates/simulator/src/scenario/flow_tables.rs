@@ -21,7 +21,7 @@ use crate::workload::{GradientOverlap, TrainingParameters, Workload, parse_chakr
 
 /// The most classes of traffic.
 const MAX_CLASSES: usize = 64;
-/// The most flows that start at once.
+/// The most flows of all classes that their starts open.
 const MAX_INITIAL_FLOWS: u64 = 4 << 20;
 /// The most bytes of a workload's file, and of all its files together.
 const MAX_WORKLOAD_BYTES: u64 = 256 << 20;
@@ -85,8 +85,15 @@ pub(super) fn flows(
         return Err(SpannedError::new(one_too_many.span(), format!("at most {MAX_CLASSES} classes of traffic")));
     }
     let mut classes = Vec::new();
+    let mut together = 0;
     for (number, table) in tables.traffic.iter().enumerate() {
-        classes.push(class(table, number, fabric, placement, link, folder)?);
+        let class = class(table, number, fabric, placement, link, folder)?;
+        together += class.initial_flows();
+        if together > MAX_INITIAL_FLOWS {
+            let message = format!("{together} flows with the classes before; at most {MAX_INITIAL_FLOWS}");
+            return Err(SpannedError::new(table.get_ref().pattern.span(), message).allowing("fewer hosts or classes"));
+        }
+        classes.push(class);
     }
     let is_beside = |other: Option<std::ops::Range<usize>>| other.filter(|_| tables.workload.is_some());
     if let Some(span) = is_beside(tables.training.map(Spanned::span)) {
@@ -162,10 +169,6 @@ fn class(
         duration,
         lane: whole(&table.priority, 0..=lanes - 1, 0)? as u8,
     };
-    if class.initial_flows() > MAX_INITIAL_FLOWS {
-        let message = format!("{} flows at once; at most {MAX_INITIAL_FLOWS}", class.initial_flows());
-        return Err(SpannedError::new(table.pattern.span(), message).allowing("fewer hosts"));
-    }
     Ok(class)
 }
 

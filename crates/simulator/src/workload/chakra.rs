@@ -6,10 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _};
 use units::SimSpan;
 
+use super::chakra_node::{ChakraItem, ChakraNode, NodeClass};
 use super::group_step::WorkloadCollective;
 use super::{
     MAX_COMPUTE_PICOS, MAX_MESSAGE_BYTES, MAX_OPERATIONS, Workload, WorkloadAction, WorkloadError, WorkloadOperation,
@@ -19,112 +18,6 @@ use super::{
 const NOT_JSON: &str = "not JSON: this looks like a trace in protobuf form; convert it with \
     chakra_jsonizer --input_filename trace.0.et --output_filename trace.0.json";
 
-/// A number that protobuf's JSON writes as a text if it has 64 bits.
-#[derive(Clone, Copy, Default, Debug)]
-struct WholeNumber(i64);
-
-impl<'de> Deserialize<'de> for WholeNumber {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Form {
-            Number(i64),
-            Text(String),
-        }
-        match Form::deserialize(deserializer)? {
-            Form::Number(number) => Ok(Self(number)),
-            Form::Text(text) => {
-                text.parse().map(Self).map_err(|_| D::Error::custom("expected a whole number, as a number or a text"))
-            }
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct ChakraNode {
-    id: Option<WholeNumber>,
-    #[serde(rename = "type")]
-    kind: Option<ChakraNodeKind>,
-    #[serde(default, alias = "dataDeps", alias = "data_deps", rename = "parent")]
-    data_deps: Vec<WholeNumber>,
-    #[serde(default, alias = "ctrlDeps", rename = "ctrl_deps")]
-    ctrl_deps: Vec<WholeNumber>,
-    #[serde(default, alias = "durationMicros", rename = "duration_micros")]
-    duration_micros: WholeNumber,
-    #[serde(default, alias = "attribute", rename = "attr")]
-    attributes: Vec<ChakraAttribute>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ChakraNodeKind {
-    Number(u32),
-    Name(String),
-}
-
-#[derive(Deserialize)]
-struct ChakraAttribute {
-    name: String,
-    #[serde(
-        default,
-        alias = "int64Val",
-        alias = "int64_val",
-        alias = "uint64Val",
-        alias = "uint64_val",
-        alias = "int32Val",
-        alias = "int32_val",
-        alias = "uint32Val",
-        alias = "uint32_val",
-        rename = "i"
-    )]
-    number: Option<WholeNumber>,
-    #[serde(default, alias = "stringVal", alias = "string_val", rename = "s")]
-    text: Option<String>,
-}
-
-/// What a node is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum NodeClass {
-    Metadata,
-    Local,
-    Send,
-    Receive,
-    Collective,
-}
-
-impl ChakraNodeKind {
-    fn class(&self) -> Option<NodeClass> {
-        match self {
-            Self::Name(name) => Some(match name.as_str() {
-                "METADATA_NODE" | "INVALID_NODE" => NodeClass::Metadata,
-                "MEM_LOAD_NODE" | "MEM_STORE_NODE" | "COMP_NODE" => NodeClass::Local,
-                "COMM_SEND_NODE" => NodeClass::Send,
-                "COMM_RECV_NODE" => NodeClass::Receive,
-                "COMM_COLL_NODE" => NodeClass::Collective,
-                _ => return None,
-            }),
-            Self::Number(number) => Some(match number {
-                0 | 1 => NodeClass::Metadata,
-                2..=4 => NodeClass::Local,
-                5 => NodeClass::Send,
-                6 => NodeClass::Receive,
-                7 => NodeClass::Collective,
-                _ => return None,
-            }),
-        }
-    }
-}
-
-impl ChakraNode {
-    fn attribute(&self, name: &str) -> Option<i64> {
-        self.attributes.iter().find(|attribute| attribute.name == name)?.number.map(|number| number.0)
-    }
-
-    fn text(&self, name: &str) -> Option<&str> {
-        self.attributes.iter().find(|attribute| attribute.name == name)?.text.as_deref()
-    }
-}
-
 /// Parses the traces of all ranks, in the order of the ranks.
 ///
 /// # Errors
@@ -132,10 +25,10 @@ impl ChakraNode {
 pub fn parse_chakra(files: &[Vec<u8>]) -> Result<Workload, (usize, WorkloadError)> {
     let mut workload = Workload::default();
     let mut groups = ProcessGroups::default();
+    let mut totals = TraceTotals::default();
     for (rank, bytes) in files.iter().enumerate() {
-        let before = workload.operations();
-        let operations =
-            parse_rank(bytes, rank as u32, files.len() as u32, before, &mut groups).map_err(|error| (rank, error))?;
+        let operations = parse_rank(bytes, rank as u32, files.len() as u32, &mut totals, &mut groups)
+            .map_err(|error| (rank, error))?;
         workload.ranks.push(operations);
         if let Some(line) = super::first_in_circle(&workload.ranks[rank]) {
             return Err((rank, WorkloadError::new(line, "this node depends on itself, through others")));
@@ -144,7 +37,26 @@ pub fn parse_chakra(files: &[Vec<u8>]) -> Result<Workload, (usize, WorkloadError
     let everyone = (0..files.len() as u32).collect();
     workload.groups =
         groups.members.into_iter().map(|members| members.unwrap_or_else(|| Vec::clone(&everyone))).collect();
+    workload.check_groups()?;
     Ok(workload)
+}
+
+/// What has been read of all traces.
+#[derive(Default)]
+struct TraceTotals {
+    nodes: usize,
+    dependencies: usize,
+}
+
+impl TraceTotals {
+    fn add(&mut self, node: &ChakraNode) -> Result<(), String> {
+        self.nodes += 1;
+        self.dependencies += node.dependency_count();
+        if self.nodes > MAX_OPERATIONS || self.dependencies > MAX_OPERATIONS {
+            return Err(format!("more than {MAX_OPERATIONS} nodes or dependencies in all traces"));
+        }
+        Ok(())
+    }
 }
 
 /// Process groups by name, in the order of their first mention.
@@ -175,7 +87,7 @@ fn parse_rank(
     bytes: &[u8],
     rank: u32,
     ranks: u32,
-    before: usize,
+    totals: &mut TraceTotals,
     groups: &mut ProcessGroups,
 ) -> Result<Vec<WorkloadOperation>, WorkloadError> {
     let text = std::str::from_utf8(bytes).map_err(|_| WorkloadError::new(1, NOT_JSON))?;
@@ -198,23 +110,13 @@ fn parse_rank(
             let inner = (error.line() as u32).max(line);
             WorkloadError::new(inner, format!("not a Chakra node: {error}"))
         })?;
-        let nodes = match item {
-            ChakraItem::One(node) => vec![*node],
-            ChakraItem::List(nodes) | ChakraItem::Trace { nodes } => nodes,
-        };
-        for node in nodes {
-            if before + operations.len() >= MAX_OPERATIONS {
-                return Err(WorkloadError::new(line, format!("more than {MAX_OPERATIONS} nodes")));
+        for node in item.0 {
+            totals.add(&node).map_err(|why| WorkloadError::new(line, why))?;
+            let action = action(&node, rank, ranks, groups).map_err(|why| WorkloadError::new(line, why))?;
+            if numbers.insert(node.id(), operations.len() as u32).is_some() {
+                return Err(WorkloadError::new(line, format!("two nodes have the id {}", node.id())));
             }
-            let (Some(id), Some(kind)) = (node.id, &node.kind) else {
-                continue; // The metadata of the trace.
-            };
-            let class = kind.class().ok_or_else(|| WorkloadError::new(line, "a node of an unknown type"))?;
-            let action = action(&node, class, rank, ranks, groups).map_err(|why| WorkloadError::new(line, why))?;
-            if numbers.insert(id.0, operations.len() as u32).is_some() {
-                return Err(WorkloadError::new(line, format!("two nodes have the id {}", id.0)));
-            }
-            dependencies.push(node.data_deps.iter().chain(&node.ctrl_deps).map(|number| number.0).collect());
+            dependencies.push(node.dependencies().collect());
             operations.push(WorkloadOperation::new(action, line));
         }
     }
@@ -229,60 +131,60 @@ fn parse_rank(
     Ok(operations)
 }
 
-/// What stands at the top of a file.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ChakraItem {
-    Trace { nodes: Vec<ChakraNode> },
-    List(Vec<ChakraNode>),
-    One(Box<ChakraNode>),
-}
-
-fn action(
-    node: &ChakraNode,
-    class: NodeClass,
-    rank: u32,
-    ranks: u32,
-    groups: &mut ProcessGroups,
-) -> Result<WorkloadAction, String> {
-    let within = |name: &str, most: u64| -> Result<u64, String> {
-        let value = node.attribute(name).ok_or_else(|| format!("the attribute {name} is missing"))?;
+fn action(node: &ChakraNode, rank: u32, ranks: u32, groups: &mut ProcessGroups) -> Result<WorkloadAction, String> {
+    let attributes = &node.attributes;
+    let within = |name: &str, value: Option<i64>, most: u64| -> Result<u64, String> {
+        let value = value.ok_or_else(|| format!("the attribute {name} is missing"))?;
         u64::try_from(value)
             .ok()
             .filter(|value| *value <= most)
             .ok_or_else(|| format!("{name} = {value}: expected a number from 0 to {most}"))
     };
     let last = u64::from(ranks) - 1;
-    let tag = || node.attribute("comm_tag").map_or(0, |tag| tag as u32);
-    match class {
+    let size = || within("comm_size", attributes.size, MAX_MESSAGE_BYTES);
+    let tag = attributes.tag.map_or(0, |tag| tag as u32);
+    match node.class() {
         NodeClass::Metadata => Ok(WorkloadAction::Compute { time: SimSpan::ZERO, processor: 0 }),
         NodeClass::Local => {
-            let micros = u64::try_from(node.duration_micros.0).map_err(|_| "a negative duration".to_owned())?;
+            let micros = u64::try_from(node.duration_micros()).map_err(|_| "a negative duration".to_owned())?;
             let picos = micros.checked_mul(1_000_000).filter(|picos| *picos <= MAX_COMPUTE_PICOS);
             let time = SimSpan::from_picos(picos.ok_or_else(|| format!("a duration of {micros} us is too long"))?);
             Ok(WorkloadAction::Compute { time, processor: 0 })
         }
         NodeClass::Send => {
-            let (to, bytes) = (within("comm_dst", last)? as u32, within("comm_size", MAX_MESSAGE_BYTES)?);
-            Ok(WorkloadAction::Send { to, bytes, tag: tag() })
+            let to = within("comm_dst", attributes.destination, last)? as u32;
+            Ok(WorkloadAction::Send { to, bytes: size()?, tag })
         }
-        NodeClass::Receive => Ok(WorkloadAction::Receive { from: within("comm_src", last)? as u32, tag: tag() }),
+        NodeClass::Receive => {
+            let bytes = attributes.size.map(|_| size()).transpose()?;
+            let from = within("comm_src", attributes.source, last)? as u32;
+            Ok(WorkloadAction::Receive { from, tag, bytes })
+        }
         NodeClass::Collective => {
-            let operation = match within("comm_type", u64::MAX)? {
-                0 => WorkloadCollective::AllReduce,
-                1 => WorkloadCollective::Reduce,
-                2 | 3 => WorkloadCollective::AllGather,
-                4 | 5 => WorkloadCollective::Broadcast,
-                6 => WorkloadCollective::AllToAll,
-                7 | 8 => WorkloadCollective::ReduceScatter,
-                9 => WorkloadCollective::Barrier,
-                other => return Err(format!("comm_type = {other}: expected a collective from 0 to 9")),
-            };
-            let bytes =
-                if operation == WorkloadCollective::Barrier { 0 } else { within("comm_size", MAX_MESSAGE_BYTES)? };
-            Ok(WorkloadAction::Group { operation, group: groups.join(node.text("pg_name"), rank), bytes })
+            let operation = collective(within("comm_type", attributes.collective, u64::MAX)?)?;
+            let bytes = if operation == WorkloadCollective::Barrier { 0 } else { size()? };
+            let group = groups.join(attributes.process_group.as_deref(), rank);
+            Ok(WorkloadAction::Group { operation, group, bytes })
         }
     }
+}
+
+/// The operation of a `comm_type`, as Chakra numbers them.
+fn collective(number: u64) -> Result<WorkloadCollective, String> {
+    Ok(match number {
+        0 => WorkloadCollective::AllReduce,
+        1 => WorkloadCollective::Reduce,
+        2 => WorkloadCollective::AllGather,
+        5 => WorkloadCollective::Broadcast,
+        6 => WorkloadCollective::AllToAll,
+        7 | 8 => WorkloadCollective::ReduceScatter,
+        9 => WorkloadCollective::Barrier,
+        3 | 4 => {
+            let name = if number == 3 { "GATHER" } else { "SCATTER" };
+            return Err(format!("comm_type = {number}: {name} is not simulated; write it as sends and receives"));
+        }
+        other => return Err(format!("comm_type = {other}: expected a collective from 0 to 9")),
+    })
 }
 
 #[cfg(test)]
@@ -319,10 +221,45 @@ mod tests {
         assert_eq!(operations[3].line, 8);
     }
 
+    /// As `chakra_jsonizer` writes it: protobuf's JSON leaves out the id 0 of the first node, indents, and writes attributes with
+    /// all kinds of values.
+    #[test]
+    fn a_node_without_an_id_is_node_zero() {
+        let text = r#"{
+  "version": "0.0.4",
+  "attr": [{"name": "schema", "stringVal": "1.0.2-chakra.0.0.4"}]
+}
+{
+  "name": "warm up",
+  "type": "COMP_NODE",
+  "durationMicros": "7",
+  "inputs": {"values": "[1, [2]]"},
+  "attr": [{"name": "is_cpu_op", "boolVal": true}, {"name": "shapes", "int64List": {"values": ["1", "2"]}}]
+}
+{
+  "id": "1",
+  "name": "gather",
+  "type": "COMM_COLL_NODE",
+  "dataDeps": ["0"],
+  "attr": [{"name": "comm_type", "int64Val": "2"}, {"name": "comm_size", "int64Val": "4096"}]
+}
+"#;
+        let as_list = format!("[{}]", text.replace("}\n{", "},{"));
+        for text in [text.to_owned(), format!("{{\"nodes\": {as_list}}}"), as_list] {
+            let workload =
+                parse_chakra(&[text.clone().into_bytes()]).unwrap_or_else(|error| panic!("{error:?}: {text}"));
+            let operations = &workload.ranks[0];
+            assert_eq!(operations.len(), 2, "{text}");
+            let time = SimSpan::from_nanos(7_000);
+            assert_eq!(operations[0].action, WorkloadAction::Compute { time, processor: 0 });
+            assert_eq!(operations[1].after, [0]);
+        }
+    }
+
     #[test]
     fn errors_say_the_file_and_the_line() {
         let good = trace(1);
-        let cases: [(Vec<u8>, &str); 8] = [
+        let cases: [(Vec<u8>, &str); 10] = [
             (b"\x0a\x08ChakraET".to_vec(), "chakra_jsonizer"),
             (vec![0xff, 0xfe, 0x00], "chakra_jsonizer"),
             (b"{".to_vec(), "not a Chakra node"),
@@ -331,11 +268,20 @@ mod tests {
             (good.replace("\"id\": 2", "\"id\": 1").into_bytes(), "two nodes"),
             (good.replace("comm_dst\", \"int32Val\": 1", "comm_dst\", \"int32Val\": 5").into_bytes(), "comm_dst = 5"),
             (good.replace("\"int64Val\": \"0\"", "\"int64Val\": \"12\"").into_bytes(), "comm_type = 12"),
+            (good.replace("\"int64Val\": \"0\"", "\"int64Val\": \"3\"").into_bytes(), "GATHER"),
+            (good.replace("\"int64Val\": \"0\"", "\"int64Val\": \"4\"").into_bytes(), "SCATTER"),
         ];
         for (bytes, part) in cases {
             let (file, error) = parse_chakra(&[trace(1).into_bytes(), bytes.clone()]).expect_err(part);
             assert!(file == 1 && error.message.contains(part), "{}: {error}", String::from_utf8_lossy(&bytes));
         }
+    }
+
+    #[test]
+    fn members_of_a_group_must_agree_on_its_operations() {
+        let other = trace(0).replace("1048576", "1048577");
+        let (file, error) = parse_chakra(&[trace(1).into_bytes(), other.into_bytes()]).expect_err("sizes differ");
+        assert!(file == 1 && error.message.contains("1048577") && error.message.contains("1048576"), "{error}");
     }
 
     #[test]

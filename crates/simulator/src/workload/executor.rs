@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use units::{SimSpan, SimTime};
 
-use super::{Workload, WorkloadAction};
+use super::{Workload, WorkloadAction, WorkloadOperation};
 use crate::slab::Slab;
 
 /// Operations that are listed if a workload cannot go on.
@@ -66,17 +66,58 @@ type MessageKey = (u32, u32, u64);
 
 struct Message {
     key: MessageKey,
+    /// Its number among the messages with the same key, in the order of their sends.
+    sequence: u64,
     /// The operation whose send or step this is.
     owner: u32,
     is_sent: bool,
     is_received: bool,
 }
 
+/// A message that was sent and that no receive has taken.
+#[derive(Clone, Copy)]
+struct UnmatchedMessage {
+    bytes: u64,
+    has_arrived: bool,
+}
+
+/// The messages of one key and those who wait for them. Messages match in the order of their sends: a short one may arrive before a
+/// long one that was sent earlier, and then waits for it.
 #[derive(Default)]
 struct MatchQueue {
-    arrived: u32,
+    /// The sequence number of the first message in `messages`.
+    first: u64,
+    messages: VecDeque<UnmatchedMessage>,
     /// Operations that wait.
     posted: VecDeque<u32>,
+}
+
+impl MatchQueue {
+    /// Numbers a message that is sent now.
+    fn add(&mut self, bytes: u64) -> u64 {
+        self.messages.push_back(UnmatchedMessage { bytes, has_arrived: false });
+        self.first + self.messages.len() as u64 - 1
+    }
+
+    fn note_arrival(&mut self, sequence: u64) {
+        let index = sequence.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        if let Some(message) = index.and_then(|index| self.messages.get_mut(index)) {
+            message.has_arrived = true;
+        }
+    }
+
+    /// The first operation that waits and the bytes of the first message, if both are there.
+    fn take(&mut self) -> Option<(u32, u64)> {
+        let bytes = self.messages.front().filter(|message| message.has_arrived)?.bytes;
+        let waiting = self.posted.pop_front()?;
+        self.messages.pop_front();
+        self.first += 1;
+        Some((waiting, bytes))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.posted.is_empty()
+    }
 }
 
 /// A member's progress in an operation of a group.
@@ -104,13 +145,15 @@ pub(crate) struct WorkloadExecutor {
     messages: Slab<Message>,
     matches: BTreeMap<MessageKey, MatchQueue>,
     progress: BTreeMap<u32, GroupProgress>,
-    /// Operations of each rank on each group so far.
-    instances: BTreeMap<(u32, u32), u32>,
+    /// The number of each operation among those of its rank on its group, in the order of the file; 0 for others.
+    instances: Vec<u32>,
     /// When each processor of a rank is free.
     processors: BTreeMap<(u32, u32), SimTime>,
     runnable: VecDeque<u32>,
     now: SimTime,
     has_failed: bool,
+    /// Receives whose message is longer than they allow, with its bytes.
+    too_long: BTreeMap<u32, u64>,
     summary: WorkloadSummary,
 }
 
@@ -118,13 +161,22 @@ impl WorkloadExecutor {
     pub(crate) fn new(workload: Workload) -> Self {
         let total = workload.operations();
         let (mut first, mut rank_of) = (Vec::new(), Vec::with_capacity(total));
-        let mut waiting = Vec::with_capacity(total);
+        let (mut waiting, mut instances) = (Vec::with_capacity(total), Vec::with_capacity(total));
         let (mut dependents, mut start_dependents) = (vec![Vec::new(); total], vec![Vec::new(); total]);
         for (rank, operations) in workload.ranks.iter().enumerate() {
             let base = rank_of.len() as u32;
             first.push(base);
+            let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
             for (at, operation) in operations.iter().enumerate() {
                 rank_of.push(rank as u32);
+                instances.push(match operation.action {
+                    WorkloadAction::Group { group, .. } => {
+                        let count = counts.entry(group).or_insert(0);
+                        *count += 1;
+                        *count - 1
+                    }
+                    _ => 0,
+                });
                 waiting.push((operation.after.len() + operation.after_start.len()) as u32);
                 for on in &operation.after {
                     dependents[(base + on) as usize].push(base + at as u32);
@@ -148,11 +200,12 @@ impl WorkloadExecutor {
             messages: Slab::default(),
             matches: BTreeMap::new(),
             progress: BTreeMap::new(),
-            instances: BTreeMap::new(),
+            instances,
             processors: BTreeMap::new(),
             runnable: VecDeque::new(),
             now: SimTime::ZERO,
             has_failed: false,
+            too_long: BTreeMap::new(),
             summary,
         }
     }
@@ -174,24 +227,34 @@ impl WorkloadExecutor {
 
     /// The result, with the operations that wait in vain.
     pub(crate) fn summary(&self) -> WorkloadSummary {
-        let stalled = (0..self.is_complete.len() as u32)
-            .filter(|at| !self.is_complete[*at as usize] && self.waiting[*at as usize] == 0)
-            .take(MAX_LISTED);
+        let waits = |at: &u32| !self.is_complete[*at as usize] && self.waiting[*at as usize] == 0;
+        let others = (0..self.is_complete.len() as u32).filter(|at| waits(at) && !self.too_long.contains_key(at));
+        // Receives that are too short come first: they are the cause.
+        let stalled = self.too_long.keys().copied().chain(others).take(MAX_LISTED);
         WorkloadSummary { stalled: stalled.map(|at| self.stalled(at)).collect(), ..self.summary.clone() }
     }
 
+    fn operation(&self, at: u32) -> &WorkloadOperation {
+        let rank = self.rank_of[at as usize] as usize;
+        &self.workload.ranks[rank][(at - self.first[rank]) as usize]
+    }
+
     fn stalled(&self, at: u32) -> StalledOperation {
-        let rank = self.rank_of[at as usize];
-        let operation = &self.workload.ranks[rank as usize][(at - self.first[rank as usize]) as usize];
+        let operation = self.operation(at);
         let waits_for = match operation.action {
             WorkloadAction::Compute { .. } => "its computation".to_owned(),
             WorkloadAction::Send { to, tag, .. } => format!("its message to rank {to} with tag {tag}"),
-            WorkloadAction::Receive { from, tag } => format!("a message from rank {from} with tag {tag}"),
+            WorkloadAction::Receive { from, tag, bytes } => match (self.too_long.get(&at), bytes) {
+                (Some(found), Some(room)) => format!(
+                    "a message of at most {room} bytes from rank {from} with tag {tag}, and the next one has {found} bytes"
+                ),
+                _ => format!("a message from rank {from} with tag {tag}"),
+            },
             WorkloadAction::Group { operation, group, .. } => {
                 format!("the other members of group {group} in {operation:?}")
             }
         };
-        StalledOperation { rank, line: operation.line, waits_for }
+        StalledOperation { rank: self.rank_of[at as usize], line: operation.line, waits_for }
     }
 
     pub(crate) fn set_time(&mut self, now: SimTime) {
@@ -226,21 +289,24 @@ impl WorkloadExecutor {
     pub(crate) fn handle_received(&mut self, number: u32, requests: &mut Vec<MessageRequest>) {
         let Some(message) = self.messages.get_mut(number) else { return };
         message.is_received = true;
-        let (key, is_over) = (message.key, message.is_sent);
+        let (key, sequence, is_over) = (message.key, message.sequence, message.is_sent);
         if is_over {
             self.messages.remove(number);
         }
-        let queue = self.matches.entry(key).or_default();
-        match queue.posted.pop_front() {
-            Some(waiting) => {
-                if queue.posted.is_empty() && queue.arrived == 0 {
-                    self.matches.remove(&key);
-                }
-                self.receive(waiting, requests);
-            }
-            None => queue.arrived += 1,
-        }
+        self.matches.entry(key).or_default().note_arrival(sequence);
+        self.match_messages(key, requests);
         self.run(requests);
+    }
+
+    /// Gives the messages of a key that have arrived in order to those who wait for them.
+    fn match_messages(&mut self, key: MessageKey, requests: &mut Vec<MessageRequest>) {
+        while let Some((waiting, bytes)) = self.matches.get_mut(&key).and_then(MatchQueue::take) {
+            self.receive(waiting, bytes, requests);
+        }
+        // A key without messages under way may number them from zero again.
+        if self.matches.get(&key).is_some_and(MatchQueue::is_empty) {
+            self.matches.remove(&key);
+        }
     }
 
     /// A message could not be delivered: the workload cannot complete.
@@ -249,7 +315,14 @@ impl WorkloadExecutor {
     }
 
     /// An operation has the message that it waited for.
-    fn receive(&mut self, at: u32, requests: &mut Vec<MessageRequest>) {
+    fn receive(&mut self, at: u32, bytes: u64, requests: &mut Vec<MessageRequest>) {
+        if let WorkloadAction::Receive { bytes: Some(room), .. } = self.operation(at).action
+            && bytes > room
+        {
+            self.too_long.insert(at, bytes);
+            self.has_failed = true;
+            return;
+        }
         match self.progress.get_mut(&at) {
             Some(progress) => {
                 progress.is_received = true;
@@ -293,7 +366,7 @@ impl WorkloadExecutor {
 
     fn start_operation(&mut self, at: u32, requests: &mut Vec<MessageRequest>) {
         let rank = self.rank_of[at as usize];
-        let action = self.workload.ranks[rank as usize][(at - self.first[rank as usize]) as usize].action;
+        let action = self.operation(at).action;
         match action {
             WorkloadAction::Compute { time, processor } => {
                 let free = self.processors.entry((rank, processor)).or_insert(SimTime::ZERO);
@@ -305,13 +378,11 @@ impl WorkloadExecutor {
             WorkloadAction::Send { to, bytes, tag } => {
                 self.send(at, (to, rank, u64::from(tag)), bytes, requests);
             }
-            WorkloadAction::Receive { from, tag } => self.post(at, (rank, from, u64::from(tag)), requests),
+            WorkloadAction::Receive { from, tag, .. } => self.post(at, (rank, from, u64::from(tag)), requests),
             WorkloadAction::Group { operation, group, bytes: _ } => {
                 let members = &self.workload.groups[group as usize];
                 let position = members.iter().position(|member| *member == rank);
-                let counter = self.instances.entry((rank, group)).or_insert(0);
-                let instance = *counter;
-                *counter += 1;
+                let instance = self.instances[at as usize];
                 match position {
                     Some(position) if operation.steps(members.len() as u32) > 0 => {
                         let position = position as u32;
@@ -328,7 +399,8 @@ impl WorkloadExecutor {
 
     fn send(&mut self, owner: u32, key: MessageKey, bytes: u64, requests: &mut Vec<MessageRequest>) {
         let (to, from, _) = key;
-        let number = self.messages.insert(Message { key, owner, is_sent: false, is_received: false });
+        let sequence = self.matches.entry(key).or_default().add(bytes);
+        let number = self.messages.insert(Message { key, sequence, owner, is_sent: false, is_received: false });
         self.summary.messages += 1;
         self.summary.bytes += bytes;
         requests.push(if to == from {
@@ -340,22 +412,15 @@ impl WorkloadExecutor {
 
     /// Waits for a message, or takes one that is there.
     fn post(&mut self, at: u32, key: MessageKey, requests: &mut Vec<MessageRequest>) {
-        let queue = self.matches.entry(key).or_default();
-        if queue.arrived == 0 {
-            return queue.posted.push_back(at);
-        }
-        queue.arrived -= 1;
-        if queue.arrived == 0 {
-            self.matches.remove(&key);
-        }
-        self.receive(at, requests);
+        self.matches.entry(key).or_default().posted.push_back(at);
+        self.match_messages(key, requests);
     }
 
     /// Sends and awaits the messages of the present step.
     fn begin_step(&mut self, at: u32, requests: &mut Vec<MessageRequest>) {
         let Some(progress) = self.progress.get(&at).copied() else { return };
         let rank = self.rank_of[at as usize];
-        let action = self.workload.ranks[rank as usize][(at - self.first[rank as usize]) as usize].action;
+        let action = self.operation(at).action;
         let WorkloadAction::Group { operation, group, bytes } = action else { return };
         let members = &self.workload.groups[group as usize];
         let step = operation.step(members.len() as u32, progress.position, progress.step, bytes);
@@ -386,8 +451,7 @@ impl WorkloadExecutor {
         };
         progress.step += 1;
         let step = progress.step;
-        let rank = self.rank_of[at as usize];
-        let action = self.workload.ranks[rank as usize][(at - self.first[rank as usize]) as usize].action;
+        let action = self.operation(at).action;
         let WorkloadAction::Group { operation, group, .. } = action else { return };
         if step < operation.steps(self.workload.groups[group as usize].len() as u32) {
             self.begin_step(at, requests);

@@ -128,9 +128,9 @@ fn operation(tokens: &mut GoalTokens<'_>, verb: &str, ranks: u32) -> Result<Work
             WorkloadAction::Send { to: tokens.number("a rank", 0, peer)? as u32, bytes, tag: 0 }
         }
         "recv" => {
-            tokens.bytes()?;
+            let bytes = Some(tokens.bytes()?);
             tokens.expect("from")?;
-            WorkloadAction::Receive { from: tokens.number("a rank", 0, peer)? as u32, tag: 0 }
+            WorkloadAction::Receive { from: tokens.number("a rank", 0, peer)? as u32, tag: 0, bytes }
         }
         "calc" | "loclop" => {
             let nanos = tokens.number("a time in nanoseconds", 0, MAX_COMPUTE_PICOS / 1_000)?;

@@ -61,9 +61,11 @@ impl WorkloadCollective {
         let ahead = |distance: u32| (position + distance) % size;
         let behind = |distance: u32| (position + size - distance % size) % size;
         match self {
-            Self::AllReduce | Self::ReduceScatter | Self::AllGather => {
+            Self::AllReduce | Self::ReduceScatter => {
                 GroupStep { send: Some((ahead(1), part)), receive: Some(behind(1)) }
             }
+            // A member contributes a part, which goes around the ring as it is.
+            Self::AllGather => GroupStep { send: Some((ahead(1), bytes)), receive: Some(behind(1)) },
             Self::AllToAll => GroupStep { send: Some((ahead(step + 1), part)), receive: Some(behind(step + 1)) },
             Self::Barrier => {
                 let distance = 1 << step;
@@ -115,6 +117,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What each member sends of a contribution of 1,000 bytes, by the known lower bounds of the ring.
+    #[test]
+    fn members_send_what_the_operation_needs() {
+        let sent = |operation: WorkloadCollective| -> u64 {
+            (0..operation.steps(4))
+                .filter_map(|step| operation.step(4, 1, step, 1_000).send)
+                .map(|(_, bytes)| bytes)
+                .sum()
+        };
+        assert_eq!(sent(WorkloadCollective::AllReduce), 1_500);
+        assert_eq!(sent(WorkloadCollective::ReduceScatter), 750);
+        assert_eq!(sent(WorkloadCollective::AllGather), 3_000, "the parts of three others");
+        assert_eq!(sent(WorkloadCollective::AllToAll), 750);
     }
 
     #[test]

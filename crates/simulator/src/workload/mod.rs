@@ -6,11 +6,13 @@
 //! more memory than [`MAX_OPERATIONS`] operations.
 
 mod chakra;
+mod chakra_node;
 mod executor;
 mod goal;
 mod group_step;
 mod training;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use units::SimSpan;
@@ -50,12 +52,14 @@ pub enum WorkloadAction {
         /// Its tag.
         tag: u32,
     },
-    /// Receives a message; messages of one sender and tag match in order.
+    /// Receives a message; messages of one sender and tag match in the order of their sends.
     Receive {
         /// The sender.
         from: u32,
         /// Its tag.
         tag: u32,
+        /// The most bytes that it may have, if the file says so.
+        bytes: Option<u64>,
     },
     /// Takes part in an operation of a group. The `n`-th operation of a rank on a group is the same as every other member's.
     Group {
@@ -63,7 +67,7 @@ pub enum WorkloadAction {
         operation: WorkloadCollective,
         /// The group's number.
         group: u32,
-        /// Bytes of each member's vector.
+        /// Bytes that each member contributes: its whole vector, or its part of an all-gather.
         bytes: u64,
     },
 }
@@ -110,6 +114,29 @@ impl Workload {
             _ => 0,
         };
         self.ranks.iter().flatten().map(bytes).sum()
+    }
+
+    /// Rejects operations of a group that differ among its members. The `n`-th of a rank is the `n`-th in its file.
+    fn check_groups(&self) -> Result<(), (usize, WorkloadError)> {
+        let mut known: BTreeMap<(u32, u32), (WorkloadCollective, u64, usize, u32)> = BTreeMap::new();
+        for (rank, operations) in self.ranks.iter().enumerate() {
+            let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+            for own in operations {
+                let WorkloadAction::Group { operation, group, bytes } = own.action else { continue };
+                let number = counts.entry(group).or_insert(0);
+                let first = *known.entry((group, *number)).or_insert((operation, bytes, rank, own.line));
+                *number += 1;
+                if (first.0, first.1) != (operation, bytes) {
+                    let message = format!(
+                        "operation {number} of this process group is {operation:?} of {bytes} bytes here, and {:?} of {} bytes \
+                         in line {} of rank {}",
+                        first.0, first.1, first.3, first.2
+                    );
+                    return Err((rank, WorkloadError::new(own.line, message)));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Rejects operations that wait for each other in a circle.

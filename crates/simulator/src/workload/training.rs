@@ -224,7 +224,7 @@ impl TrainingRank<'_> {
     fn receive(&mut self, stage: Option<u32>, tag: u32) {
         let Some(stage) = stage else { return };
         let from = self.groups.rank(stage, self.replica, self.shard);
-        let received = self.push(WorkloadAction::Receive { from, tag }, None);
+        let received = self.push(WorkloadAction::Receive { from, tag, bytes: None }, None);
         // The next computation waits for the message and for the last computation.
         let before = self.last;
         let joined = self.push(WorkloadAction::Compute { time: SimSpan::ZERO, processor: 0 }, Some(received));

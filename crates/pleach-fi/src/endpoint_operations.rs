@@ -16,7 +16,7 @@ use crate::endpoint_state::{
     ActiveReceive, EAGAIN, ECANCELED, EHOSTUNREACH, EINVAL, ENOENT, ENOMSG, EndpointState, MultiBuffer, PendingSend,
     receive_flags,
 };
-use crate::envelope::{Envelope, MAX_PREFIX_BYTES};
+use crate::envelope::{Envelope, INJECT_BYTES};
 use crate::match_lists::{FabricMessage, FabricMessageBody, FabricReceive, MessageSource, ReceiveFilter};
 use crate::message_port::{PortSend, PortSendBody};
 use crate::queues::{CompletionEntry, ErrorEntry, Queues};
@@ -26,8 +26,6 @@ use crate::user_memory::{GatheredBytes, MemoryLoan, UserBuffer};
 const MAX_PENDING: usize = 1 << 16;
 /// Bytes copied for sends without completion, likewise.
 const MAX_COPIED_BYTES: usize = 64 << 20;
-/// The longest message that a call may copy and return.
-pub(crate) const INJECT_BYTES: usize = (16 << 10) - MAX_PREFIX_BYTES;
 
 /// A send, as the call describes it.
 pub(crate) struct SendRequest {

@@ -15,6 +15,8 @@ const WIDE_DATA: u64 = 1 << 60;
 const NARROW: u64 = u32::MAX as u64;
 /// The most bytes before a short message.
 pub(crate) const MAX_PREFIX_BYTES: usize = 16;
+/// The longest message that a call may copy and return.
+pub(crate) const INJECT_BYTES: usize = (16 << 10) - MAX_PREFIX_BYTES;
 
 /// Tag and completion data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -22,8 +22,7 @@ use wire::QueueKey;
 
 use crate::connection_request::MAX_RAILS;
 use crate::endpoint_address::{EndpointAddress, EndpointPath, fitting_paths};
-use crate::endpoint_operations::INJECT_BYTES;
-use crate::envelope::MAX_PREFIX_BYTES;
+use crate::envelope::{INJECT_BYTES, MAX_PREFIX_BYTES};
 use crate::local_paths::local_paths;
 use crate::number_map::NumberMap;
 use crate::path_log::{LoggedRail, PathLog};

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::abi::*;
 use crate::endpoint_address::ADDRESS_BYTES;
-use crate::endpoint_operations::INJECT_BYTES;
+use crate::envelope::INJECT_BYTES;
 use crate::user_memory::MAX_PARTS;
 
 /// The provider's name, and that of its fabric and its domain.

@@ -25,7 +25,6 @@ use transport::udp::link_mtu_bytes;
 use units::{GroupId, Rank};
 
 use crate::error::JoinError;
-use crate::offload::MANAGER_TIMEOUT;
 use crate::progress_engine::ProgressEngine;
 use crate::settings::{Settings, SharedMemoryRanks};
 use crate::shared_engine::{CpuSharing, SharedEngine};
@@ -33,6 +32,8 @@ use crate::shared_engine::{CpuSharing, SharedEngine};
 /// The coordinator serves the other ranks until they have left, at most for this long; the others wait as long for its
 /// acknowledgement.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a request to the manager in progress may take when the process leaves its job.
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the progress thread sleeps while no timer runs.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 
@@ -232,7 +233,7 @@ impl Drop for JobProcess {
         if self.rank != 0 || is_panicking {
             return; // The connection closes, and the job's other processes keep theirs.
         }
-        if let Some(mut manager) = manager.or_else(|| pending?.wait(MANAGER_TIMEOUT)) {
+        if let Some(mut manager) = manager.or_else(|| pending?.wait(RENEWAL_TIMEOUT)) {
             let _ = manager.close_job(); // If that fails, the manager closes it when the connection is gone.
         }
     }

@@ -29,7 +29,7 @@ const REPLY_KEY: &[u8] = b"reply of the manager";
 /// What the key that encrypts another tree for a running communicator is for.
 const OFFER_KEY: &[u8] = b"another tree";
 /// How long the manager may take to answer.
-pub(crate) const MANAGER_TIMEOUT: Duration = Duration::from_secs(10);
+const MANAGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Segments in flight: enough to cover a round trip at several gigabytes a second.
 const WINDOW: u32 = 64;
 /// Barriers that test whether multicast reaches all hosts. Several, since one may be lost.

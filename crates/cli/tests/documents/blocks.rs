@@ -59,10 +59,9 @@ pub(crate) fn treatment(line: &str) -> Treatment {
         words.skip_while(|word| word.contains('=') || *word == "sudo" || word.ends_with('\'')).collect();
     let command = command.join(" ");
     let starts = |start: &&str| command.starts_with(*start);
-    if ["pleach manager", "pleach node"].iter().any(|service| starts(&service)) || line.starts_with("PLEACH_RANK=0 ")
-    {
+    if ["pleach manager", "pleach node"].iter().any(starts) || line.starts_with("PLEACH_RANK=0 ") {
         Treatment::Stays
-    } else if BEGINS.iter().any(|start| starts(start)) {
+    } else if BEGINS.iter().any(starts) {
         Treatment::Begins
     } else {
         Treatment::Ends

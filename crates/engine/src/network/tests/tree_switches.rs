@@ -77,10 +77,10 @@ fn fallen_back(size: u32, injector: &FaultInjector) -> TestCluster {
 
 /// Starts sums at each rank until it has started `until(rank)`.
 fn start_sums(cluster: &mut TestCluster, started: &mut [usize], until: impl Fn(usize) -> usize) {
-    for rank in 0..started.len() {
-        while started[rank] < until(rank) {
-            cluster.start_in_tree(rank, sum(), vector(rank, started[rank], ELEMENTS));
-            started[rank] += 1;
+    for (rank, started) in started.iter_mut().enumerate() {
+        while *started < until(rank) {
+            cluster.start_in_tree(rank, sum(), vector(rank, *started, ELEMENTS));
+            *started += 1;
         }
     }
 }

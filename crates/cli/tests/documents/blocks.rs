@@ -48,6 +48,7 @@ const BEGINS: &[&str] = &[
     "pleach reproduce ",
     "pleach soak --seeds",
     "tshark ",
+    "ssh -N ",
 ];
 
 pub(crate) fn treatment(line: &str) -> Treatment {

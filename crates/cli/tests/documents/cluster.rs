@@ -145,9 +145,8 @@ impl Cluster {
         // A monitor of packets finds the device that the documents name.
         let script = format!(
             "ip address flush dev net0 && ip address add {}/24 dev net0 && ip route add 224.0.0.0/4 dev net0 && ip link add eth0 type veth peer name unused && \
-             ip link set unused up && ip link set eth0 up && ip address add 10.1.0.{}/24 dev eth0 && exec /usr/sbin/sshd -D -e -f {}",
+             ip link set unused up && ip link set eth0 up && exec /usr/sbin/sshd -D -e -f {}",
             address(index),
-            index + 1,
             file.display()
         );
         let log = std::fs::File::create(self.folder.join(format!("server{index}.log"))).expect("a file");
@@ -163,10 +162,12 @@ impl Cluster {
         }
     }
 
-    /// A shell that sees the cluster's /etc and has the host's name. All that it starts ends with it.
+    /// A shell that sees the cluster's /etc and has the host's name. All that it starts ends with it. It has no namespaces of others: by
+    /// the numbers of processes that it knows, their owners would have ended, and commands in it would remove them.
     fn shell(&self, index: usize, script: &str) -> Command {
         let enter = format!(
-            "hostname {}; mount --bind {}/etc /etc; mount -t sysfs sysfs /sys || true; {script}",
+            "hostname {}; mount --bind {}/etc /etc; mount -t sysfs sysfs /sys || true; \
+             mkdir -p /run/netns; mount -t tmpfs tmpfs /run/netns; {script}",
             HOSTS[index],
             self.folder.display()
         );
@@ -179,6 +180,9 @@ impl Cluster {
     /// Runs the lines of a block on the first host.
     pub(crate) fn run(&self, block: &Block) {
         let mut script = "set -e\n".to_owned();
+        if block.lines.iter().any(|line| line.contains("10.1.0.1")) {
+            script += "ip address add 10.1.0.1/32 dev lo\n"; // A second address of this host. Other blocks do without: Open MPI would use it.
+        }
         for line in block.lines.iter().filter(|line| !line.trim().is_empty()) {
             let written = match treatment(line) {
                 Treatment::Elsewhere(by) => writeln!(script, "# {by}: {line}"),

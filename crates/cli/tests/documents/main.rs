@@ -48,36 +48,43 @@ fn run_document(name: &str, program: ProgramKind) {
 }
 
 #[test]
+#[ignore = "long: runs every command of the page"]
 fn readme_runs_between_hosts_under_open_mpi() {
     run_document("README.md", ProgramKind::Mpi);
 }
 
 #[test]
+#[ignore = "long: runs every command of the page"]
 fn mpi_page_runs_between_hosts_under_open_mpi() {
     run_document("docs/mpi.md", ProgramKind::Mpi);
 }
 
 #[test]
+#[ignore = "long: runs every command of the page"]
 fn libfabric_page_runs_between_hosts_under_open_mpi() {
     run_document("docs/libfabric.md", ProgramKind::Mpi);
 }
 
 #[test]
+#[ignore = "long: runs every command of the page"]
 fn operations_page_runs_between_hosts() {
     run_document("docs/operations.md", ProgramKind::Native);
 }
 
 #[test]
+#[ignore = "long: runs every command of the page"]
 fn chaos_page_runs_between_hosts() {
     run_document("docs/chaos.md", ProgramKind::Native);
 }
 
 #[test]
+#[ignore = "long: runs every command of the page"]
 fn quadrics_page_runs_between_hosts_under_open_mpi() {
     run_document("docs/quadrics.md", ProgramKind::Native);
 }
 
 #[test]
+#[ignore = "long: runs every command of the page"]
 fn soak_page_runs_between_hosts() {
     run_document("docs/soak.md", ProgramKind::Native);
 }

@@ -114,7 +114,7 @@ impl ManagerDaemon {
         self.run_actions();
         if let Some(metrics) = &mut self.metrics {
             let (machine, began, server) = (&self.machine, self.began, &self.server);
-            metrics.poll(|| pages::manager_page(&machine.status(), began.elapsed(), server.len()));
+            metrics.poll(|| pages::manager_page(&machine.whole_status(), began.elapsed(), server.len()));
         }
         if let Some(observer) = &mut self.observer
             && observer.status_due() <= Instant::now()

@@ -42,7 +42,19 @@ impl Manager {
         self.job_entries(&mut status, &mut budget);
         self.trees(&mut status, &mut budget);
         self.group_entries(&mut status, &mut budget);
+        self.add_paces(&mut status, &mut budget);
         status
+    }
+
+    /// Adds who is late and how long operations take, last: all nodes and jobs matter more.
+    fn add_paces(&self, status: &mut ManagerStatus, budget: &mut ByteBudget) {
+        for entry in &mut status.nodes {
+            let Some(record) = self.nodes.get(&entry.name) else { continue };
+            if budget.takes(max_encoded_pace_bytes(&record.report)) {
+                entry.report.times.clone_from(&record.report.times);
+                entry.report.late.clone_from(&record.report.late);
+            }
+        }
     }
 
     fn node_entries(&self, status: &mut ManagerStatus, budget: &mut ByteBudget) {
@@ -58,7 +70,7 @@ impl Manager {
                 alive: matches!(record.liveness, NodeLiveness::Alive { .. }),
                 capacity: record.descriptor.capacity,
                 reserved: record.reserved,
-                report: record.report.clone(),
+                report: NodeReport { times: Vec::new(), late: Vec::new(), ..record.report.clone() },
                 parents: record.descriptor.parents.clone(),
             });
         }
@@ -146,14 +158,18 @@ fn max_encoded_node_bytes(name: &str, record: &NodeRecord) -> usize {
     let report = &record.report;
     // A cause or a name may consist of characters that are escaped.
     let causes: usize = report.dropped.iter().map(|(cause, count)| 2 * cause.len() + 4 + digits(*count)).sum();
+    let parents: usize = record.descriptor.parents.iter().map(|parent| parent.len() + 3).sum();
+    let version = 2 * record.version.len();
+    ENCODED_NODE_BYTES + name.len() + version + numbers + causes + parents
+}
+
+fn max_encoded_pace_bytes(report: &NodeReport) -> usize {
     let times: usize = report.times.iter().map(|count| digits(*count) + 1).sum();
     let late = report.late.iter().map(|late| {
         let counts = [late.times_last, late.operations, late.waited_us, late.longest_us];
         ENCODED_LATE_BYTES + 2 * late.name.len() + counts.into_iter().map(digits).sum::<usize>()
     });
-    let parents: usize = record.descriptor.parents.iter().map(|parent| parent.len() + 3).sum();
-    let version = 2 * record.version.len();
-    ENCODED_NODE_BYTES + name.len() + version + numbers + causes + times + late.sum::<usize>() + parents
+    times + late.sum::<usize>()
 }
 
 fn digits(number: u64) -> usize {

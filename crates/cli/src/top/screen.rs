@@ -13,6 +13,8 @@ use super::table::{duration, rate};
 
 /// Columns of the history of a line.
 const HISTORY_WIDTH: u16 = 20;
+/// Between two columns.
+const COLUMN_SPACING: u16 = 2;
 
 /// Whether colours are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,19 +117,21 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, model: &TopModel, lines: &[TopLi
         (false, _) => (*name).to_owned(),
     };
     let titles: Vec<String> = columns.iter().enumerate().map(title).collect();
-    let mut head: Vec<Cell<'_>> =
-        titles.iter().zip(columns).map(|(title, (_, kind))| aligned(title.clone(), *kind)).collect();
     let position = model.position_in(lines);
     // Only the lines that may be visible are measured and drawn.
     let height = usize::from(area.height.saturating_sub(1)).max(1);
     let first = position.saturating_sub(height / 2).min(lines.len().saturating_sub(height));
     let visible = &lines[first..lines.len().min(first + height)];
-    let mut widths = column_widths(&titles, visible);
+    let (mut widths, rest) = column_widths(&titles, visible, area.width);
+    let shown = widths.len();
+    let has_history = has_history && rest >= COLUMN_SPACING + HISTORY_WIDTH;
+    let mut head: Vec<Cell<'_>> =
+        titles.iter().zip(columns).take(shown).map(|(title, (_, kind))| aligned(title.clone(), *kind)).collect();
     let rows: Vec<Row<'_>> = visible
         .iter()
         .map(|line| {
-            let mut cells: Vec<Cell<'_>> =
-                line.cells.iter().zip(columns).map(|(text, (_, kind))| aligned(text.clone(), *kind)).collect();
+            let cells = line.cells.iter().zip(columns).take(shown);
+            let mut cells: Vec<Cell<'_>> = cells.map(|(text, (_, kind))| aligned(text.clone(), *kind)).collect();
             if let Some(owner) = line.history.as_ref().filter(|_| has_history) {
                 let bars = model.history.bars(owner, HISTORY_WIDTH.into());
                 cells.push(Cell::from(Span::styled(bars, palette.colour(Color::Cyan))));
@@ -145,7 +149,7 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, model: &TopModel, lines: &[TopLi
     }
     let table = Table::new(rows, widths)
         .header(Row::new(head).style(Style::new().add_modifier(Modifier::BOLD)))
-        .column_spacing(2)
+        .column_spacing(COLUMN_SPACING)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::default().with_selected(position - first);
     frame.render_stateful_widget(table, area, &mut state);
@@ -156,12 +160,23 @@ fn aligned(text: String, kind: ColumnKind) -> Cell<'static> {
     Cell::from(Text::from(text).alignment(alignment))
 }
 
-fn column_widths(titles: &[String], lines: &[TopLine]) -> Vec<Constraint> {
+/// The widths of the first columns, as many as fit, and the width that is left: half a column tells nothing.
+fn column_widths(titles: &[String], lines: &[TopLine], available: u16) -> (Vec<Constraint>, u16) {
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.cells.get(column)).map(|cell| cell.chars().count());
         cells.chain([titles[column].chars().count()]).max().unwrap_or(0)
     };
-    (0..titles.len()).map(|column| Constraint::Length(width(column).min(40) as u16)).collect()
+    let (mut widths, mut rest) = (Vec::new(), available);
+    for column in 0..titles.len() {
+        let spacing = if column == 0 { 0 } else { COLUMN_SPACING };
+        let width = width(column).min(40) as u16;
+        if column > 0 && rest < spacing + width {
+            break;
+        }
+        rest = rest.saturating_sub(spacing + width);
+        widths.push(Constraint::Length(width));
+    }
+    (widths, rest)
 }
 
 fn footer(model: &TopModel, palette: Palette) -> Line<'static> {

@@ -319,6 +319,40 @@ fn a_status_of_a_full_manager_fits_into_a_message() {
     assert!(status.omitted > 0 && !status.nodes.is_empty());
 }
 
+/// Found in review: what nodes tell of late hosts took the room of nodes and jobs.
+#[test]
+fn a_status_has_all_nodes_and_jobs_of_a_busy_cluster() {
+    let name = |at: usize| format!("rack-node-{at:04}");
+    let descriptors: Vec<NodeDescriptor> =
+        (0..700).map(|at| descriptor(at, &name(at), &[], &[], LARGE_CAPACITY)).collect();
+    let mut cluster = SimulatedCluster::new(1, ManagerSettings::default(), descriptors);
+    cluster.open_job(0, None);
+    for node in 0..700 {
+        let late = |at: usize| LateChild {
+            name: format!("compute-host-{at:05}"),
+            times_last: 1_000_000,
+            operations: 10_000_000,
+            waited_us: 10_000_000_000,
+            longest_us: 1_000_000,
+        };
+        let report = NodeReport {
+            uptime_ms: 1_000_000_000,
+            operations: 10_000_000,
+            sent: 1_000_000_000,
+            received: 1_000_000_000,
+            times: vec![1_000_000; 20],
+            late: (0..8).map(late).collect(),
+            ..NodeReport::default()
+        };
+        cluster.send_to_manager(ClusterEndpoint::Node(node), ToManager::Heartbeat { seats: Vec::new(), report });
+    }
+    cluster.deliver_all();
+    let received = reply_to(&mut cluster, 0, |request| ToManager::Status { request });
+    let [FromManager::Status { status, .. }] = received.as_slice() else { panic!("no status") };
+    assert_eq!((status.nodes.len(), status.jobs.len(), status.omitted), (700, 1, 0));
+    assert!(status.nodes.iter().any(|node| node.report.late.len() == 8), "what fits is there");
+}
+
 #[test]
 fn seats_unknown_to_the_manager_are_removed() {
     let mut cluster = one_node();

@@ -133,7 +133,9 @@ impl Browser {
     /// Waits until an expression is true.
     pub(crate) fn wait_for(&mut self, what: &str, expression: &str) {
         let began = Instant::now();
-        while self.evaluate(expression) != true {
+        // The page may not be loaded yet.
+        let expression = format!("(() => {{ try {{ return {expression}; }} catch {{ return false; }} }})()");
+        while self.evaluate(&expression) != true {
             assert!(began.elapsed() < super::process::PATIENCE, "waited in vain: {what}; {:?}", self.problems);
             std::thread::sleep(Duration::from_millis(50));
         }

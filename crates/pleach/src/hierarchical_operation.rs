@@ -357,6 +357,13 @@ fn stream_buffers(
             let nothing = std::ptr::NonNull::<u8>::dangling().as_ptr();
             (nothing.cast_const(), nothing, 0)
         }
+        CollectiveBuffers::InPlace(bytes)
+            if route.streamed.is_some_and(|algorithm| algorithm.needs_two_buffers(&route.inter_host.0)) =>
+        {
+            scratch.clear();
+            scratch.extend_from_slice(bytes);
+            (scratch.as_ptr(), bytes.as_mut_ptr(), bytes.len())
+        }
         CollectiveBuffers::InPlace(bytes) => (bytes.as_ptr(), bytes.as_mut_ptr(), bytes.len()),
         CollectiveBuffers::Separate { input, output } => (input.as_ptr(), output.as_mut_ptr(), input.len()),
         CollectiveBuffers::InputOnly(input) => {

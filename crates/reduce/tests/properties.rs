@@ -66,6 +66,16 @@ proptest! {
     }
 
     #[test]
+    fn combining_into_another_place_equals_a_fold(operands in three_operands()) {
+        for kind in kinds() {
+            let [a, b, result] = &mut fitted(kind, &operands);
+            kind.combine(result, a, b).unwrap();
+            prop_assert_eq!(&*result, &folded(kind, a, b), "{}", kind);
+            prop_assert!(kind.combine(&mut result[1..], a, b).is_err() && kind.combine(result, &a[1..], b).is_err());
+        }
+    }
+
+    #[test]
     fn alignment_does_not_matter(operands in three_operands(), shift in 1_usize..8) {
         for kind in kinds() {
             let [a, b, _] = &fitted(kind, &operands);

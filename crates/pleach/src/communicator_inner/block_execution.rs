@@ -68,7 +68,7 @@ impl CommunicatorInner {
         Ok(CollectiveRoute {
             up: None,
             inter_host: (collective, method),
-            streamed: method.streamed(&collective, bytes as u32),
+            streamed: method.streamed(&collective, self.layout.hosts.len() as u32, bytes as u32),
             down: blocks.goes_down(),
             role,
             context: self.context,

@@ -138,7 +138,8 @@ impl CommunicatorInner {
         let role = if self.is_leader() { HostRole::Leader } else { HostRole::Follower };
         let method = self.choose(inter_host, bytes).method;
         let (context, local_rank) = (self.context, self.layout.local_rank);
-        let streamed = u32::try_from(bytes).ok().and_then(|bytes| method.streamed(&inter_host, bytes));
+        let hosts = self.layout.hosts.len() as u32;
+        let streamed = u32::try_from(bytes).ok().and_then(|bytes| method.streamed(&inter_host, hosts, bytes));
         Ok(CollectiveRoute { up, inter_host: (inter_host, method), streamed, down, role, context, local_rank })
     }
 }

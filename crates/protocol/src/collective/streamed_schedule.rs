@@ -57,13 +57,17 @@ pub struct StreamedSchedule {
 }
 
 impl CollectiveAlgorithm {
-    /// True if the algorithm can run this collective as a stream: at most one message arrives per round, no range is sent and folded at
-    /// once, and no message consists of bytes that were received and others that were not.
+    /// True if the algorithm can run this collective among so many ranks as a stream: at most one message arrives per round, no range is
+    /// sent and folded at once, and no message consists of bytes that were received and others that were not.
+    ///
+    /// Two ranks that exchange whole vectors are the exception: each sends its contribution while it folds the other's into the result,
+    /// so the stream needs two buffers ([`Self::needs_two_buffers`]).
     ///
     /// Blocks that a rank already has stay in its contribution. If the result buffer of an allgather or gather is another one, whoever
     /// runs the stream copies the rank's own block. An exclusive scan needs two buffers.
-    pub const fn can_stream(self, collective: &CollectiveOperation) -> bool {
+    pub const fn can_stream(self, collective: &CollectiveOperation, ranks: u32) -> bool {
         match self {
+            Self::RecursiveDoubling => ranks == 2 && self.needs_two_buffers(collective),
             Self::Tree { radix: 2 } => matches!(
                 collective,
                 CollectiveOperation::Barrier
@@ -76,12 +80,17 @@ impl CollectiveAlgorithm {
             _ => false,
         }
     }
+
+    /// True if a stream of this collective sends what it folds: input and result must be two buffers.
+    pub const fn needs_two_buffers(self, collective: &CollectiveOperation) -> bool {
+        matches!((self, collective), (Self::RecursiveDoubling, CollectiveOperation::AllReduce { .. }))
+    }
 }
 
 impl StreamedSchedule {
     /// Runs a schedule from its first round; none if its algorithm cannot run as a stream.
     pub fn new(schedule: CollectiveSchedule) -> Option<Self> {
-        if !schedule.algorithm().can_stream(&schedule.collective()) {
+        if !schedule.algorithm().can_stream(&schedule.collective(), schedule.size()) {
             return None;
         }
         let mut streamed = Self { schedule, round: 0, receive: None, received: 0, next_send: 0, written: Vec::new() };

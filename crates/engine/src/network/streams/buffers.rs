@@ -61,16 +61,19 @@ impl StreamBuffers {
     ) -> bool {
         let range = VectorRange { start: start as u32, end: (start + part.len()) as u32 };
         match (apply, kind) {
-            // All operators commute: with the same two operands, either order gives the same bits (but for the payload of NaNs).
             (CombineMode::FoldLeft | CombineMode::FoldRight, Some(kind)) => {
-                if operand == RangeSource::Input && self.input != self.output.cast_const() {
-                    let mine = self.range(RangeSource::Input, range);
-                    // SAFETY: input and output do not overlap unless they are the same (`new`), which is excluded here; the
-                    // range is within both.
-                    unsafe { std::ptr::copy_nonoverlapping(mine.as_ptr(), self.output.add(start), mine.len()) };
-                }
                 let Some(part) = part.verify() else { return false };
-                kind.fold(self.output(start, part.len()), part).expect("parts are whole elements of equal length");
+                let folded = if operand == RangeSource::Input && self.input != self.output.cast_const() {
+                    // SAFETY: within the input (asserted in `range`), which is valid until the operation is over and does not
+                    // overlap the output unless it is the same (`new`), which is excluded here.
+                    let mine = unsafe { &*std::ptr::from_ref(self.range(RangeSource::Input, range)) };
+                    let (left, right) = if apply == CombineMode::FoldLeft { (part, mine) } else { (mine, part) };
+                    kind.combine(self.output(start, part.len()), left, right)
+                } else {
+                    // All operators commute: either order gives the same bits, but for the payload of NaNs.
+                    kind.fold(self.output(start, part.len()), part)
+                };
+                folded.expect("parts are whole elements of equal length");
                 true
             }
             _ => part.copy_to(self.output(start, part.len())),

@@ -107,7 +107,7 @@ fn check(layout: &Arc<BlockLayout>, faults: &FaultInjector) {
     let mut cluster = TestCluster::new(SIZE, faults);
     for case in cases(layout) {
         cluster.check_whole(&case);
-        if case.algorithm.can_stream(&case.collective.operation) {
+        if case.algorithm.can_stream(&case.collective.operation, SIZE) {
             cluster.check_streamed(&case);
         }
     }

@@ -81,7 +81,8 @@ fn check_all(size: u32, elements: usize, faults: &FaultInjector) {
         (CollectiveAlgorithm::Chain, CollectiveOperation::Broadcast { root }),
         (CollectiveAlgorithm::ScatterAllgather, CollectiveOperation::Broadcast { root }),
     ];
-    for (seed, (algorithm, collective)) in cases.into_iter().enumerate() {
+    let exchange = (size == 2).then_some((CollectiveAlgorithm::RecursiveDoubling, sum()));
+    for (seed, (algorithm, collective)) in cases.into_iter().chain(exchange).enumerate() {
         let mut memories = memories(size as usize, elements, seed);
         let expected = match collective {
             CollectiveOperation::Broadcast { .. } => memories[root.index()].input.clone(),
@@ -123,7 +124,9 @@ fn long_vectors_are_right_over_a_bad_network() {
     ];
     for seed in 1..4 {
         let plan = FaultPlan { seed: Some(seed), rules: rules.clone() };
-        check_all(3, 40_000, &FaultInjector::from_plan(&plan, seed).expect("for sockets"));
+        for size in [2, 3] {
+            check_all(size, 40_000, &FaultInjector::from_plan(&plan, seed).expect("for sockets"));
+        }
     }
 }
 

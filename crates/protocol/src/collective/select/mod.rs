@@ -144,11 +144,11 @@ pub const MEASURED_KIND: ReductionKind = match ReductionKind::new(ElementType::U
 const MIN_STREAMED_BYTES: u32 = 16 << 10;
 
 impl InterHostMethod {
-    /// The algorithm, if a vector of so many bytes is streamed.
-    pub fn streamed(self, collective: &CollectiveOperation, bytes: u32) -> Option<CollectiveAlgorithm> {
+    /// The algorithm, if a vector of so many bytes is streamed among so many ranks.
+    pub fn streamed(self, collective: &CollectiveOperation, ranks: u32, bytes: u32) -> Option<CollectiveAlgorithm> {
         match self {
-            Self::PointToPoint(algorithm) if bytes >= MIN_STREAMED_BYTES && algorithm.can_stream(collective) => {
-                Some(algorithm)
+            Self::PointToPoint(algorithm) if bytes >= MIN_STREAMED_BYTES => {
+                algorithm.can_stream(collective, ranks).then_some(algorithm)
             }
             _ => None,
         }
@@ -298,7 +298,7 @@ fn rank_algorithms(input: &SelectionInput, participants: u32) -> Vec<(Collective
     let streams = is_long && *collective != CollectiveOperation::AllToAll;
     let may_use = |algorithm: &CollectiveAlgorithm| match input.operand_order {
         _ if splits_evenly(algorithm) && elements < participants => false, // Most blocks would be empty.
-        OperandOrder::Any if streams => algorithm.can_stream(collective),
+        OperandOrder::Any if streams => algorithm.can_stream(collective, participants),
         _ if *algorithm == CollectiveAlgorithm::Chain => false, // Only a stream makes up for its many rounds.
         _ if collective.kind().is_none() => !algorithm.is_ordered(),
         OperandOrder::Any => !algorithm.is_ordered(),

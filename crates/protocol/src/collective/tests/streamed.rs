@@ -189,6 +189,10 @@ fn a_stream_gives_the_same_bits_as_whole_messages() {
                 check(algorithm, CollectiveOperation::AllReduce { kind }, size, count, seed);
                 check(algorithm, CollectiveOperation::Reduce { kind, root }, size, count, seed);
             }
+            if size == 2 {
+                let doubling = CollectiveAlgorithm::RecursiveDoubling;
+                check(doubling, CollectiveOperation::AllReduce { kind }, size, count, seed);
+            }
             let tree = CollectiveAlgorithm::Tree { radix: 2 };
             check(tree, CollectiveOperation::Reduce { kind, root }, size, count, seed);
             for algorithm in [CollectiveAlgorithm::Chain, CollectiveAlgorithm::ScatterAllgather, tree] {
@@ -211,8 +215,10 @@ fn a_chain_forwards_before_it_has_received_everything() {
 }
 
 #[test]
-fn algorithms_that_exchange_whole_vectors_do_not_stream() {
+fn more_than_two_ranks_that_exchange_whole_vectors_do_not_stream() {
     let collective = CollectiveOperation::AllReduce { kind: reduction_of(&order_sensitive_sum(1)) };
-    let schedules = schedules(CollectiveAlgorithm::RecursiveDoubling, collective, 4, 64);
-    assert!(StreamedSchedule::new(schedules[0].clone()).is_none());
+    for size in [3, 4, 5] {
+        let schedules = schedules(CollectiveAlgorithm::RecursiveDoubling, collective, size, 64);
+        assert!(StreamedSchedule::new(schedules[0].clone()).is_none());
+    }
 }

@@ -75,6 +75,7 @@ fn headline(model: &TopModel, palette: Palette, width: u16) -> Text<'_> {
             pluralize(view.jobs.len() as u64, "job"),
             pluralize(view.groups.len() as u64, "group")
         )),
+        Span::styled(omitted(view.left_out), palette.tone(Tone::Warning)),
         Span::styled(if model.paused { "  PAUSED" } else { "" }, palette.tone(Tone::Warning)),
     ]);
     let rates =
@@ -91,6 +92,11 @@ fn headline(model: &TopModel, palette: Palette, width: u16) -> Text<'_> {
         }
     };
     Text::from(vec![first, second])
+}
+
+/// What the manager had no room for in its answer.
+fn omitted(entries: u64) -> String {
+    if entries == 0 { String::new() } else { format!("  {} omitted by the manager", pluralize(entries, "entry")) }
 }
 
 fn section_tabs(model: &TopModel, palette: Palette) -> Line<'static> {

@@ -16,6 +16,8 @@ use manager::message::{
 
 /// Children of each node above the leaves.
 const FANOUT: usize = 32;
+/// As many as a node reports at most.
+const LATE_CHILDREN: u64 = 8;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs until it is dropped.
@@ -143,11 +145,11 @@ impl SwarmMembers {
             member.seats.values_mut().for_each(|operations| *operations += folded);
             let seats = member.seats.iter();
             let seats = seats.map(|(group, operations)| SeatHeartbeat { group: *group, operations: *operations });
-            let late = LateChild {
-                name: format!("host{at}"),
-                times_last: self.round * folded / 2,
+            let late = |child: u64| LateChild {
+                name: format!("host{at}-{child}"),
+                times_last: self.round * folded / (2 + child),
                 operations: self.round * folded,
-                waited_us: self.round * folded * (at as u64 % 50),
+                waited_us: self.round * folded * (at as u64 % 50) / (1 + child),
                 longest_us: 5_000 + at as u64,
             };
             let report = NodeReport {
@@ -161,7 +163,7 @@ impl SwarmMembers {
                 migrations: 0,
                 dropped: ["damaged", "duplicate", "foreign", "malformed"].map(|cause| (cause.to_owned(), 0)).into(),
                 times: vec![0, 0, 0, 0, self.round * 20, self.round * 200, self.round * 30, self.round],
-                late: vec![late],
+                late: (0..LATE_CHILDREN).map(late).collect(),
             };
             send(&mut member.stream, &ToManager::Heartbeat { seats: seats.collect(), report });
         }

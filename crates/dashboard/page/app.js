@@ -5,6 +5,7 @@
 const SVG = 'http://www.w3.org/2000/svg';
 const ROWS_SHOWN = 50;
 const HISTORY_SAMPLES = 600;
+const HISTORY_MS = 600000;
 const SPARK_SAMPLES = 60;
 const TIMELINE_SHOWN = 100;
 const TREE_ROWS = 300;
@@ -41,6 +42,7 @@ function applyChange(change) {
   if (change.sample) {
     data.history.push(change.sample);
     data.history.splice(0, data.history.length - HISTORY_SAMPLES);
+    while (data.history[0].at_ms < change.sample.at_ms - HISTORY_MS) data.history.shift();
   }
   for (const entry of change.timeline) {
     data.timeline.set(entry.id, entry);

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::view::ClusterView;
 
-/// One sample each second.
+/// One sample each second; fewer while nobody looks.
 const MAX_SAMPLES: usize = 600;
+const MAX_AGE_MS: u64 = 600_000;
 
 /// The cluster at one moment.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -43,7 +44,8 @@ impl History {
             nodes_alive: view.nodes.iter().filter(|node| node.alive).count(),
             repeated: view.nodes.iter().fold(0, |sum, node| sum.saturating_add(node.repeated)),
         };
-        if self.samples.len() == MAX_SAMPLES {
+        let is_old = |sample: &HistorySample| sample.at_ms.saturating_add(MAX_AGE_MS) < at_ms;
+        while self.samples.len() == MAX_SAMPLES || self.samples.front().is_some_and(is_old) {
             self.samples.pop_front();
         }
         self.samples.push_back(sample);

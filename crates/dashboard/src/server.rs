@@ -1,8 +1,8 @@
 //! The HTTP server of the page, in a thread of its own.
 //!
 //! In: connections of browsers, and what the manager's thread observes. Out: pages and events. The manager's thread only puts
-//! events into a bounded queue, and the newest snapshot into a cell that replaces the one before. Connections are limited in number, in the size of a request and in time, so browsers
-//! cannot use up memory or descriptors.
+//! events into a bounded queue, and the newest snapshot into a cell that replaces the one before; while nobody looks, it makes few.
+//! Connections are limited in number, in the size of a request and in time, so browsers cannot use up memory or descriptors.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -23,10 +23,12 @@ use super::access::WebToken;
 use super::connections::ConnectionTable;
 use super::page_state::PageState;
 use super::requests::{self, RequestContext};
-use super::viewers::ViewerHub;
+use super::viewers::{LastLook, ViewerHub};
 
-/// Interval between two snapshots.
+/// Interval between two snapshots while somebody looks.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+/// The same while nobody does: only the history and the timeline need them.
+const UNWATCHED_INTERVAL: Duration = Duration::from_secs(10);
 /// Events that wait for the page's thread.
 const QUEUE_LENGTH: usize = 1024;
 /// Time for the header of a request, and for the next request on an idle connection.
@@ -80,7 +82,8 @@ pub struct Dashboard {
     has_token: bool,
     queue: mpsc::Sender<Observation>,
     newest: Arc<SnapshotCell>,
-    next_snapshot: Instant,
+    last_snapshot: Option<Instant>,
+    last_look: Arc<LastLook>,
     missed_events: u64,
 }
 
@@ -129,14 +132,15 @@ impl Dashboard {
         let (queue, observations) = mpsc::channel(QUEUE_LENGTH);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(unusable)?;
         let has_token = token.is_some();
-        let hub = Mutex::new(ViewerHub::new(PageState::new(manager)));
+        let last_look = Arc::new(LastLook::default());
+        let hub = Mutex::new(ViewerHub::new(PageState::new(manager), last_look.clone()));
         let context =
             Arc::new(RequestContext { token, port: address.port(), hub, states: Arc::new(AtomicUsize::new(0)) });
         let newest = Arc::new(SnapshotCell::default());
         let cell = newest.clone();
         let run = move || runtime.block_on(run(listener, observations, cell, context));
         std::thread::Builder::new().name("pleach-web".to_owned()).spawn(run).map_err(unusable)?;
-        Ok(Self { address, has_token, queue, newest, next_snapshot: Instant::now(), missed_events: 0 })
+        Ok(Self { address, has_token, queue, newest, last_snapshot: None, last_look, missed_events: 0 })
     }
 
     /// The bound address.
@@ -152,11 +156,12 @@ impl Dashboard {
 
 impl ManagerObserver for Dashboard {
     fn status_due(&self) -> Instant {
-        self.next_snapshot
+        let interval = if self.last_look.is_recent() { SNAPSHOT_INTERVAL } else { UNWATCHED_INTERVAL };
+        self.last_snapshot.map_or_else(Instant::now, |last| last + interval)
     }
 
     fn observe_status(&mut self, snapshot: ManagerSnapshot) {
-        self.next_snapshot = Instant::now() + SNAPSHOT_INTERVAL;
+        self.last_snapshot = Some(Instant::now());
         if self.missed_events > 0 && self.queue.try_send(Observation::Missing(now_ms(), self.missed_events)).is_ok() {
             self.missed_events = 0;
         }
@@ -257,11 +262,31 @@ mod tests {
     use super::*;
     use manager::status::ManagerStatus;
 
+    fn snapshot() -> ManagerSnapshot {
+        ManagerSnapshot { status: ManagerStatus::default(), uptime: Duration::ZERO, connections: 0 }
+    }
+
+    /// The manager copies its status for each snapshot, and nobody shall pay for a page that nobody sees.
+    #[test]
+    fn snapshots_are_seldom_until_somebody_looks() {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut dashboard = Dashboard::serve(loopback, None, loopback).expect("a port");
+        assert!(dashboard.status_due() <= Instant::now(), "the first one is wanted at once");
+        dashboard.observe_status(snapshot());
+        let wait = |dashboard: &Dashboard| dashboard.status_due().saturating_duration_since(Instant::now());
+        assert!(wait(&dashboard) > SNAPSHOT_INTERVAL);
+        let mut viewer = std::net::TcpStream::connect(dashboard.address()).expect("it listens");
+        std::io::Write::write_all(&mut viewer, b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").expect("sent");
+        let began = Instant::now();
+        while wait(&dashboard) > SNAPSHOT_INTERVAL {
+            assert!(began.elapsed() < Duration::from_secs(5), "a viewer wants to see what is");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     #[test]
     fn a_thread_that_is_behind_gets_only_the_newest_snapshot() {
         let cell = SnapshotCell::default();
-        let snapshot =
-            || ManagerSnapshot { status: ManagerStatus::default(), uptime: Duration::ZERO, connections: 0 };
         (1..=2_000).for_each(|at_ms| cell.put(at_ms, snapshot()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("resources");
         runtime.block_on(async {

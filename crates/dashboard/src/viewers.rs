@@ -1,11 +1,12 @@
 //! The viewers of the page: who gets which events.
 //!
-//! In: snapshots and events of the manager, new viewers. Out: bytes in the queue of each viewer. A viewer whose queue is full is
-//! dropped, and its browser connects again when it can. Nobody waits for a viewer.
+//! In: snapshots and events of the manager, new viewers. Out: bytes in the queue of each viewer, and for the manager whether there are
+//! any. A viewer whose queue is full is dropped, and its browser connects again when it can. Nobody waits for a viewer.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use control::ManagerSnapshot;
@@ -31,15 +32,34 @@ struct Viewer {
     has_state: bool,
 }
 
+/// A viewer shows with each snapshot that it is there; a program that asks for the state may ask again within this time.
+const LOOK_DURATION: Duration = Duration::from_secs(5);
+
+/// When somebody looked last. The manager's thread reads it, so that it makes snapshots only for those who look.
+#[derive(Default)]
+pub(super) struct LastLook(Mutex<Option<Instant>>);
+
+impl LastLook {
+    fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// True if somebody looks, or did a moment ago.
+    pub(super) fn is_recent(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < LOOK_DURATION)
+    }
+}
+
 /// The page's state and its viewers.
 pub(super) struct ViewerHub {
     state: PageState,
     viewers: Vec<Viewer>,
+    last_look: Arc<LastLook>,
 }
 
 impl ViewerHub {
-    pub(super) fn new(state: PageState) -> Self {
-        Self { state, viewers: Vec::new() }
+    pub(super) fn new(state: PageState, last_look: Arc<LastLook>) -> Self {
+        Self { state, viewers: Vec::new(), last_look }
     }
 
     /// Adds a viewer; none if there are too many.
@@ -55,12 +75,14 @@ impl ViewerHub {
             let _ = queue.try_send(bytes); // The queue has room for both.
         }
         connection.mark_as_viewer();
+        self.last_look.note();
         self.viewers.push(Viewer { queue, connection, has_state });
         Some(ResponseBody::Events(receiver))
     }
 
     /// The whole state as one JSON object, for programs.
     pub(super) fn state_json(&mut self) -> Option<Bytes> {
+        self.last_look.note();
         let event = self.state.whole()?;
         let from = event.windows(6).position(|window| window == b"data: ")? + 6;
         Some(event.slice(from..event.len().saturating_sub(1)))
@@ -77,6 +99,9 @@ impl ViewerHub {
     /// Passes on what a snapshot changed.
     pub(super) fn handle_snapshot(&mut self, at_ms: u64, snapshot: ManagerSnapshot) {
         self.viewers.retain(|viewer| !viewer.queue.is_closed());
+        if !self.viewers.is_empty() {
+            self.last_look.note();
+        }
         let change = self.state.handle_snapshot(at_ms, snapshot, self.viewers.len());
         for viewer in &mut self.viewers {
             let bytes = if viewer.has_state { change.clone() } else { self.state.whole() };
@@ -140,10 +165,9 @@ mod tests {
     use super::*;
     use manager::status::ManagerStatus;
     use std::net::SocketAddr;
-    use std::time::Duration;
 
     fn hub() -> ViewerHub {
-        ViewerHub::new(PageState::new(SocketAddr::from(([127, 0, 0, 1], 4797))))
+        ViewerHub::new(PageState::new(SocketAddr::from(([127, 0, 0, 1], 4797))), Arc::default())
     }
 
     fn snapshot() -> ManagerSnapshot {

@@ -58,6 +58,15 @@ pub struct NodeReport {
     pub late: Vec<LateChild>,
 }
 
+impl NodeReport {
+    /// A copy of the counters, without how long operations took and who was late.
+    pub(super) fn without_paces(&self) -> Self {
+        let Self { uptime_ms, operations, in_flight, bytes, sent, repeated, received, migrations, .. } = *self;
+        let (dropped, times, late) = (self.dropped.clone(), Vec::new(), Vec::new());
+        Self { uptime_ms, operations, in_flight, bytes, sent, repeated, received, migrations, dropped, times, late }
+    }
+}
+
 /// A child of a node that contributed last to operations.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct LateChild {

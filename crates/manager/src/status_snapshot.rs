@@ -70,7 +70,7 @@ impl Manager {
                 alive: matches!(record.liveness, NodeLiveness::Alive { .. }),
                 capacity: record.descriptor.capacity,
                 reserved: record.reserved,
-                report: NodeReport { times: Vec::new(), late: Vec::new(), ..record.report.clone() },
+                report: record.report.without_paces(),
                 parents: record.descriptor.parents.clone(),
             });
         }

@@ -1,17 +1,19 @@
 //! The manager's status with rates, latencies and lateness. Field names are part of the JSON format of `pleach top`.
 
 mod latency;
+mod lateness;
 mod rate_meter;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use manager::message::LateChild;
 use manager::status::{GroupPhase, GroupStatus, JobStatus, ManagerStatus, NodeStatus, TreeStatus};
 use serde::Serialize;
 
 use latency::LatencyMeter;
 pub use latency::LatencyQuantiles;
+pub use lateness::LateRow;
+use lateness::LatenessMeter;
 pub use rate_meter::RateMeter;
 
 /// The view of a cluster.
@@ -101,33 +103,12 @@ pub struct NodeRow {
     pub parents: Vec<String>,
 }
 
-/// A child of a node that was late.
-#[derive(Clone, Debug, Serialize)]
-pub struct LateRow {
-    /// The host, or the node, as `node rack3`.
-    pub name: String,
-    /// The node that waited.
-    pub at: String,
-    /// Operations in which it was the last.
-    pub times_last: u64,
-    /// Their share of all operations in which it takes part, from 0 to 1: of late if there were any, else in all.
-    pub share: f64,
-    /// The mean time from the first contribution to its own when it is the last: of late if it was, else in all.
-    pub mean_us: f64,
-    /// The longest.
-    pub longest_us: u64,
-    /// The part of each second that operations wait for it; above 1 if several wait at once.
-    pub waiting: Option<f64>,
-}
-
-/// Late children in a view.
-const MAX_LATE_ROWS: usize = 64;
-
 /// What earlier reports said, for rates.
 #[derive(Default)]
 pub struct ViewMeter {
     rates: RateMeter,
     latencies: LatencyMeter,
+    lateness: LatenessMeter,
 }
 
 /// Counters of the manager that are not errors.
@@ -148,7 +129,7 @@ impl ClusterView {
         let groups = group_rows(&status, &uptimes, &mut meter.rates);
         let jobs = job_rows(&status, &groups);
         let nodes = status.nodes.iter().map(|node| node_row(node, meter)).collect();
-        let late = late_rows(&status, &mut meter.rates);
+        let late = meter.lateness.rows(&status);
         meter.rates.sweep();
         let latency = meter.latencies.sweep();
         Self {
@@ -231,46 +212,6 @@ fn job_rows(status: &ManagerStatus, groups: &[GroupRow]) -> Vec<JobRow> {
     status.jobs.iter().map(row).collect()
 }
 
-fn late_rows(status: &ManagerStatus, meter: &mut RateMeter) -> Vec<LateRow> {
-    let mut rows = Vec::new();
-    for node in status.nodes.iter().filter(|node| node.alive) {
-        rows.extend(node.report.late.iter().map(|late| late_row(node, late, meter)));
-    }
-    rows.sort_by(|a, b| {
-        let key = |row: &LateRow| (row.waiting.unwrap_or(0.0), row.mean_us * row.times_last as f64);
-        key(b).0.total_cmp(&key(a).0).then(key(b).1.total_cmp(&key(a).1))
-    });
-    rows.truncate(MAX_LATE_ROWS);
-    rows
-}
-
-fn late_row(node: &NodeStatus, late: &LateChild, meter: &mut RateMeter) -> LateRow {
-    let mut rate = |what: &str, count| {
-        let name = format!("{what} of {} at {}", late.name, node.name);
-        meter.rate(name, node.report.uptime_ms, count)
-    };
-    let (last, waited) = (rate("last", late.times_last), rate("waited", late.waited_us));
-    let operations = rate("operations", late.operations);
-    let mean = |waited: f64, times: f64| (waited * 10.0 / times).round() / 10.0;
-    let mean_us = match (last, waited) {
-        (Some(last), Some(waited)) if last > 0.0 => mean(waited, last),
-        _ => mean(late.waited_us as f64, late.times_last.max(1) as f64),
-    };
-    let share = match (last, operations) {
-        (Some(last), Some(operations)) if operations > 0.0 => last / operations,
-        _ => late.times_last as f64 / late.operations.max(1) as f64,
-    };
-    LateRow {
-        name: late.name.clone(),
-        at: node.name.clone(),
-        times_last: late.times_last,
-        share: ((share * 1e3).round() / 1e3).min(1.0),
-        mean_us,
-        longest_us: late.longest_us,
-        waiting: waited.map(|micros| (micros / 1e3).round() / 1e3),
-    }
-}
-
 fn node_row(node: &NodeStatus, meter: &mut ViewMeter) -> NodeRow {
     let report = &node.report;
     // What a lost node measured last is no news; when it is back, its next report is compared with the one after.
@@ -326,7 +267,7 @@ mod tests {
     use manager::AggregationNodeId;
     use manager::message::{Capacity, NodeReport};
 
-    fn view(meter: &mut ViewMeter, alive: bool, uptime_ms: u64, times: u64, late: LateChild) -> ClusterView {
+    fn view(meter: &mut ViewMeter, alive: bool, uptime_ms: u64, times: u64) -> ClusterView {
         let none = Capacity { seats: 0, operations: 0, bytes: 0 };
         let node = NodeStatus {
             name: "rack".to_owned(),
@@ -335,7 +276,7 @@ mod tests {
             alive,
             capacity: none,
             reserved: none,
-            report: NodeReport { uptime_ms, times: vec![times], late: vec![late], ..NodeReport::default() },
+            report: NodeReport { uptime_ms, times: vec![times], ..NodeReport::default() },
             parents: Vec::new(),
         };
         let status = ManagerStatus { nodes: vec![node], ..ManagerStatus::default() };
@@ -343,33 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_means_are_of_late() {
-        let mut meter = ViewMeter::default();
-        let late = |times_last, operations, waited_us| LateChild {
-            name: "host".to_owned(),
-            times_last,
-            operations,
-            waited_us,
-            longest_us: 9,
-        };
-        let first = view(&mut meter, true, 1_000, 0, late(0, 1_000_000, 0));
-        assert_eq!((first.late[0].share, first.late[0].waiting), (0.0, None));
-        let second = view(&mut meter, true, 2_000, 0, late(90, 1_000_100, 900_000));
-        let row = &second.late[0];
-        assert_eq!((row.share, row.mean_us, row.waiting), (0.9, 10_000.0, Some(0.9)));
-        let hung = view(&mut meter, true, 3_000, 0, late(90, 1_000_100, 1_900_000));
-        assert_eq!((hung.late[0].share, hung.late[0].waiting), (0.0, Some(1.0)), "no operation has ended");
-    }
-
-    #[test]
     fn the_latency_has_no_part_from_lost_nodes() {
         let mut meter = ViewMeter::default();
-        view(&mut meter, true, 1_000, 5, LateChild::default());
-        assert!(view(&mut meter, true, 2_000, 9, LateChild::default()).latency.is_some());
+        view(&mut meter, true, 1_000, 5);
+        assert!(view(&mut meter, true, 2_000, 9).latency.is_some());
         for _ in 0..2 {
-            assert_eq!(view(&mut meter, false, 2_000, 9, LateChild::default()).latency, None);
+            assert_eq!(view(&mut meter, false, 2_000, 9).latency, None);
         }
-        assert_eq!(view(&mut meter, true, 3_000, 12, LateChild::default()).latency, None, "nothing to compare with");
-        assert!(view(&mut meter, true, 4_000, 14, LateChild::default()).latency.is_some());
+        assert_eq!(view(&mut meter, true, 3_000, 12).latency, None, "nothing to compare with");
+        assert!(view(&mut meter, true, 4_000, 14).latency.is_some());
     }
 }

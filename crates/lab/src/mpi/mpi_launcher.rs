@@ -4,8 +4,10 @@
 //! arguments, which every user of the machine can read.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -126,22 +128,30 @@ impl MpiLauncher {
     }
 }
 
+/// What is read of a program's output.
+const MAX_OUTPUT_BYTES: u64 = 4 << 20;
+
 /// The stdout of a program with one argument, unless it takes too long.
 pub fn program_output(program: impl AsRef<OsStr>, argument: &str, timeout: Duration) -> Option<String> {
     let mut command = Command::new(program);
     command.arg(argument).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let began = Instant::now();
-    while child.try_wait().ok()?.is_none() {
-        if began.elapsed() > timeout {
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
-        }
+    // Read while it runs: a program whose output does not fit into a pipe waits for its reader.
+    let stdout = child.stdout.take()?.take(MAX_OUTPUT_BYTES);
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = { stdout }.read_to_end(&mut bytes);
+        let _ = sender.send(bytes);
+    });
+    let output = receiver.recv_timeout(timeout).ok();
+    while output.is_some() && began.elapsed() < timeout && child.try_wait().ok()?.is_none() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let output = child.wait_with_output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    let _ = child.kill(); // Does nothing if it has ended.
+    let _ = child.wait();
+    output.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -161,6 +171,13 @@ mod tests {
         assert_eq!(of(intel), MpiLauncher::Hydra(intel.into()));
         assert_eq!(of("something"), MpiLauncher::Other);
         assert_eq!(MpiLauncher::of(OsStr::new("sh")), MpiLauncher::Other);
+    }
+
+    #[test]
+    fn output_that_does_not_fit_into_a_pipe_is_read() {
+        let text = program_output("seq", "100000", Duration::from_secs(20)).expect("it ends when it is read");
+        assert!(text.len() > 1 << 19 && text.ends_with("\n100000\n"));
+        assert_eq!(program_output("sleep", "20", Duration::from_millis(20)), None);
     }
 
     #[test]

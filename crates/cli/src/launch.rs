@@ -7,6 +7,7 @@
 mod allocation;
 pub(crate) mod host_agent;
 mod host_list;
+mod input_relay;
 mod line_prefixer;
 mod pod;
 pub(crate) mod rank;
@@ -111,7 +112,7 @@ Examples:
 
 Sets PLEACH_RANK, PLEACH_SIZE, PLEACH_JOB, PLEACH_TOKEN; between hosts PLEACH_RENDEZVOUS and PLEACH_HOST; with --nodes
 PLEACH_MANAGER and PLEACH_JOB_CREDENTIAL; on loopback with --nodes or --ranks-per-host PLEACH_HOST and PLEACH_SHARED_MEMORY. Signals
-are forwarded. When one process fails, the others have --grace seconds to end; then they are killed. When a node fails, the job
+are forwarded; stdin goes to rank 0 unless it is a terminal. When one process fails, the others have --grace seconds to end; then they are killed. When a node fails, the job
 continues without it. Ranks on other hosts run in the same folder there, and end with this command or the connection to it.
 
 Exit status: the highest of the processes, 128 plus the signal number for one that was killed, 127 if there is no such

@@ -20,6 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::input_relay::{self, InputListener};
 use super::supervisor::{Supervisor, take_over_signals};
 use crate::configuration::SECRET_VARIABLES;
 
@@ -49,13 +50,23 @@ pub(super) struct HostJob {
     pub(super) grace_seconds: f64,
     /// The name of a service of the job, such as a node: one process, without a rank.
     pub(super) service: Option<String>,
+    /// Where rank 0 gets its stdin, if it gets one.
+    #[serde(default)]
+    pub(super) input: Option<String>,
 }
 
 /// The ranks of a job on this host; started by `pleach launch`.
 #[derive(clap::Args)]
-pub(crate) struct LaunchHostArgs {}
+pub(crate) struct LaunchHostArgs {
+    /// Stdin is that of rank 0, which waits for it at this socket.
+    #[arg(long, value_name = "NAME")]
+    input: Option<String>,
+}
 
-pub(crate) fn run(_: &LaunchHostArgs) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &LaunchHostArgs) -> Result<ExitCode> {
+    if let Some(name) = &arguments.input {
+        return input_relay::send_input(name).map(|()| ExitCode::SUCCESS);
+    }
     let signals = take_over_signals().context("cannot block signals")?;
     let mut input = BufReader::new(std::io::stdin());
     let job = read_job(&mut input)?;
@@ -92,8 +103,16 @@ impl HostJob {
             if self.prefix {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
             }
+            let listener = self.input.as_deref().filter(|_| rank == 0).map(InputListener::bind).transpose();
+            let listener = listener.context("cannot forward stdin to rank 0")?;
+            if listener.is_some() {
+                command.stdin(Stdio::piped());
+            }
             let started = supervisor.start(name.clone(), &rank.to_string(), &mut command);
-            started.with_context(|| format!("cannot start {name}"))?;
+            let stdin = started.with_context(|| format!("cannot start {name}"))?;
+            if let Some((listener, stdin)) = listener.zip(stdin) {
+                listener.relay_to(stdin);
+            }
         }
         Ok(supervisor)
     }

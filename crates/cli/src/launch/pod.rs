@@ -90,6 +90,7 @@ impl PodShare {
             prefix,
             grace_seconds: arguments.grace,
             service: None,
+            input: None,
         };
         job.start(signals)?.run(|| {})
     }

@@ -1,13 +1,13 @@
 //! A job on other machines: an agent, such as ssh, starts `pleach launch-host` on each of them (`host_agent.rs`).
 //!
 //! The agents' processes are supervised as ranks are elsewhere: if one fails, the others are ended. The job's token travels by stdin,
-//! where other users do not see it.
+//! where other users do not see it. The launcher's own stdin has a connection of its own (`input_relay.rs`).
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,6 +20,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::allocation::SLURM_STEP_LIMITS;
 use super::host_agent::{HostJob, PORT_LINE, RESERVE};
 use super::host_list::HostRanks;
+use super::input_relay::{self, InputConnection};
 use super::remote_fabric::{NodeLogs, RemoteFabric, RemoteFabricSpec};
 use super::supervisor::{Supervisor, take_over_signals};
 use super::{LaunchArgs, program_words};
@@ -66,6 +67,7 @@ pub(super) fn run(
     let rendezvous = format!("{}:{port}", address_of(&hosts[0].name));
     let size = hosts.last().map_or(0, |host| host.ranks.end);
     let common = common_variables(arguments, size, &rendezvous, variables)?;
+    let input = input_relay::name_if_needed().context("cannot forward stdin")?;
     let mut supervisor = Supervisor::new("pleach launch", signals, Duration::from_secs_f64(arguments.grace));
     for (host, mut agent) in hosts.iter().zip(agents) {
         let mut control = agent.stdin.take().context("the agent has a stdin")?;
@@ -78,12 +80,17 @@ pub(super) fn run(
             prefix,
             grace_seconds: arguments.grace,
             service: None,
+            input: input.clone().filter(|_| host.ranks.start == 0),
         };
         // If it has ended already, the supervisor reports how.
         let _ = writeln!(control, "{}", serde_json::to_string(&job)?);
         supervisor.adopt(format!("host {}", host.name), agent, control);
     }
+    let mut input = input.map(|name| starter.forward_input(&hosts[0].name, &name)).transpose()?;
     let status = supervisor.run(|| {
+        if let Some(failure) = input.as_mut().and_then(InputConnection::failure) {
+            eprintln!("pleach launch: {failure}");
+        }
         for ended in fabric.iter_mut().flat_map(RemoteFabric::watch) {
             eprintln!("pleach launch: {ended}; the job continues without it");
         }
@@ -110,18 +117,33 @@ impl HostStarter<'_> {
 
     /// Starts it on a host.
     pub(super) fn start(&self, host: &str, stdout: Stdio, stderr: Stdio) -> Result<Child> {
-        let mut words = self.agent.split_whitespace();
-        let agent = words.next().context("--agent is empty; the default is ssh")?;
+        let mut command = self.command(host, "launch-host")?;
+        command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
+        command.spawn().with_context(|| format!("cannot start {}", self.agent))
+    }
+
+    /// Forwards the stdin of this process to a socket on a host.
+    fn forward_input(&self, host: &str, socket: &str) -> Result<InputConnection> {
+        let mut command = self.command(host, &format!("launch-host --input {socket}"))?;
+        command.stdin(Stdio::inherit()).stdout(Stdio::null());
+        let agent = command.spawn().with_context(|| format!("cannot start {}", self.agent))?;
+        Ok(InputConnection::new(agent, host))
+    }
+
+    /// Runs pleach with some words on a host.
+    fn command(&self, host: &str, words: &str) -> Result<Command> {
+        let mut agent_words = self.agent.split_whitespace();
+        let agent = agent_words.next().context("--agent is empty; the default is ssh")?;
         let remote = self.remote_pleach()?;
         // It ends with this process, and then the ranks end.
         let mut command = launch_rank_command(&self.own, None);
-        command.arg(agent).args(words).arg(host);
+        command.arg(agent).args(agent_words).arg(host);
         // Some agents pass the rest to a shell, as ssh does; others, as srun, do not, and a quote would be part of the name.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte);
         if remote.bytes().all(is_plain) {
-            command.arg(remote).arg("launch-host");
+            command.arg(remote).args(words.split_whitespace());
         } else {
-            command.arg(format!("'{}' launch-host", remote.replace('\'', r"'\''")));
+            command.arg(format!("'{}' {words}", remote.replace('\'', r"'\''")));
         }
         // Settings travel in the job: some agents, as srun, would pass on the whole environment, and with it secrets.
         let all = std::env::vars_os().map(|(name, _)| name);
@@ -129,8 +151,7 @@ impl HostStarter<'_> {
         for name in all.filter(is_ours).chain(SLURM_STEP_LIMITS.map(OsString::from)) {
             command.env_remove(name);
         }
-        command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
-        command.spawn().with_context(|| format!("cannot start {agent}"))
+        Ok(command)
     }
 }
 

@@ -115,6 +115,7 @@ impl RemoteFabric {
             prefix: false,
             grace_seconds: END_TIMEOUT.as_secs_f64(),
             service: Some(name.clone()),
+            input: None,
         };
         let stdin = agent.stdin.as_mut().context("the agent has a stdin")?;
         // If it has ended already, the wait for the nodes reports how.

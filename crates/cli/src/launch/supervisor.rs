@@ -118,11 +118,17 @@ impl Supervisor {
         self
     }
 
-    /// Starts a process. If its output is piped, it is forwarded with its label before every line.
-    pub(crate) fn start(&mut self, name: String, label: &str, command: &mut Command) -> io::Result<()> {
-        let child = command.spawn()?;
+    /// Starts a process; returns its stdin, if that is piped. If its output is piped, it is forwarded with its label before every line.
+    pub(crate) fn start(
+        &mut self,
+        name: String,
+        label: &str,
+        command: &mut Command,
+    ) -> io::Result<Option<ChildStdin>> {
+        let mut child = command.spawn()?;
+        let stdin = child.stdin.take();
         self.add(name, child, None, Some(&format!("[{label}] ")));
-        Ok(())
+        Ok(stdin)
     }
 
     /// Takes over a process that stands for others on another host. Its output is forwarded as it is; signals but SIGKILL are lines of

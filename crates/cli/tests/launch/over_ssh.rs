@@ -169,6 +169,34 @@ fn settings_and_the_folder_go_along_and_secrets_stay_here_over_ssh() {
 }
 
 #[test]
+fn stdin_goes_to_rank_0_over_ssh() {
+    let Some(hosts) = SshHosts::new("stdin", 2) else { return };
+    let sent: String = (0..100_000).map(|line| format!("line {line}\n")).collect();
+    let file = hosts.folder.join("input");
+    std::fs::write(&file, &sent).expect("a file");
+    let mut command = hosts.launch(1, &["--", "sh", "-c", "test $PLEACH_RANK = 0 || wc -c >&2; cat"]);
+    let ended = hosts.output(command.stdin(std::fs::File::open(&file).expect("a file")));
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert!(text(&ended.stdout) == sent, "{} of {} bytes", ended.stdout.len(), sent.len());
+    assert_eq!(text(&ended.stderr).trim(), "0", "rank 1 has an empty one");
+}
+
+/// Neither a rank that does not read nor an input that does not end keeps the job from ending.
+#[test]
+fn a_job_ends_before_its_stdin_over_ssh() {
+    let Some(hosts) = SshHosts::new("endless", 2) else { return };
+    let mut endless = Command::new("yes").stdout(Stdio::piped()).spawn().expect("yes");
+    let input = endless.stdout.take().expect("piped");
+    let mut command = hosts.launch(1, &["--", "sh", "-c", "test $PLEACH_RANK != 0 || { head -n 2; sleep 0.5; }"]);
+    let ended = hosts.output(command.stdin(input));
+    drop(command); // And with it the input, so that nobody reads it.
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert_eq!(text(&ended.stdout), "y\ny\n");
+    assert_none_on_hosts(&hosts.network, "--input");
+    endless.wait().expect("our own child");
+}
+
+#[test]
 fn the_highest_exit_status_counts_and_the_others_are_ended_over_ssh() {
     let Some(hosts) = SshHosts::new("status", 2) else { return };
     let script = "echo $$; if [ $PLEACH_RANK = 1 ]; then exit 7; fi; exec sleep 60";

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::browser::{self, Browser};
+use super::browser::Browser;
 use super::process::*;
 use super::web::web_port;
 
@@ -37,9 +37,6 @@ fn cluster() -> (Process, Vec<Process>) {
 
 #[test]
 fn a_killed_node_is_named_by_the_open_page_in_chromium() {
-    if !browser::is_installed() {
-        return;
-    }
     let (manager, mut nodes) = cluster();
     let mut job = client(&manager);
     // Its name would be markup if the page took it for that.
@@ -78,9 +75,6 @@ fn a_killed_node_is_named_by_the_open_page_in_chromium() {
 
 #[test]
 fn the_page_is_usable_by_keyboard_and_survives_the_manager_in_chromium() {
-    if !browser::is_installed() {
-        return;
-    }
     let (manager, _nodes) = cluster();
     let port = web_port(&manager);
     let mut browser = Browser::open(&format!("http://127.0.0.1:{port}/"), 1280, 900);
@@ -123,9 +117,6 @@ fn the_page_is_usable_by_keyboard_and_survives_the_manager_in_chromium() {
 /// A cluster of hosts: the page is open on the manager's host, and a node's host is cut off.
 #[test]
 fn a_host_that_is_cut_off_is_named_by_the_open_page_in_chromium_between_hosts() {
-    if !browser::is_installed() {
-        return;
-    }
     let network = match namespaces::NamespaceNetwork::new(3) {
         Ok(network) => network,
         Err(error) => return namespaces::skip_test(error),

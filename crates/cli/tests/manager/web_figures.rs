@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use control::ManagerClient;
 use serde_json::json;
 
-use super::browser::{self, Browser};
+use super::browser::Browser;
 use super::page::OVERLAPS;
 use super::process::*;
 use super::swarm::Swarm;
@@ -97,9 +97,6 @@ fn ten_viewers_take_little_of_the_managers_processor() {
 #[test]
 #[ignore = "measures for half a minute; prints figures"]
 fn a_page_with_a_thousand_nodes_is_quick_in_chromium() {
-    if !browser::is_installed() {
-        return;
-    }
     let (manager, _swarm, _jobs) = large_cluster();
     let address = format!("http://127.0.0.1:{}/", web_port(&manager));
     let mut paints = Vec::new();

@@ -225,6 +225,9 @@ fn tests(root: &Path, extent: Extent) -> anyhow::Result<StepResult> {
     let mut command = cargo(root);
     if toolchain::has_nextest(root) {
         command.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]);
+        // Most tests take two of these threads; those that mostly wait, one (.config/nextest.toml).
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        command.args(["--profile", "mixed", "--test-threads", &(2 * processors).to_string()]);
         if extent == Extent::All {
             command.args(["--run-ignored", "all"]);
         }

@@ -34,7 +34,7 @@ local opcode_names = {
     [0x04] = "send only", [0x05] = "send only with immediate",
     [0x06] = "write first", [0x07] = "write middle", [0x08] = "write last", [0x09] = "write last with immediate",
     [0x0a] = "write only", [0x0b] = "write only with immediate", [0x11] = "acknowledge",
-    [0xc1] = "selective acknowledge", [0xc2] = "probe", [0xc3] = "probe reply", [0xc4] = "authenticated control",
+    [0xc1] = "selective acknowledge", [0xc2] = "probe", [0xc3] = "probe reply", [0xc4] = "authenticated control", [0xc5] = "protected",
 }
 local function set(codes)
     local found = {}

@@ -1,7 +1,7 @@
 //! How two endpoints agree on queue pairs (P-119, P-120): a request and its answer, in datagrams that may be lost or forged.
 //!
 //! ```text
-//!  0  MAC of the rest   16  kind   17  rails   18  rank   20  link bytes   24  attempt   32  PSN   36  queue pairs (4 each)
+//!  0  MAC of the rest   16  kind   17  rails, 4 bits | protection, 4 bits   18  rank   20  link bytes   24  attempt   32  PSN   36  queue pairs (4 each)
 //! 52  the sender's address, without its secret   116 the receiver's identity
 //! ```
 //! The key of the MAC is the secret of the endpoint that is asked: who asks has it from the launcher.
@@ -10,6 +10,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use units::{Psn, QpNumber};
 
+use crate::connection_security::SecurityOffer;
 use crate::endpoint_address::{ADDRESS_BYTES, EndpointAddress, EndpointSecret};
 
 /// Rails between two endpoints.
@@ -41,6 +42,8 @@ pub(crate) struct ConnectionRequest {
     pub(crate) psn: Psn,
     /// The longest packets that the sender's links carry.
     pub(crate) link_bytes: u32,
+    /// How the sender protects packets.
+    pub(crate) security: SecurityOffer,
     pub(crate) sender: EndpointAddress,
     /// The sender's rank, for reports.
     pub(crate) rank: Option<u16>,
@@ -56,7 +59,7 @@ impl ConnectionRequest {
             RequestKind::Accept => 2,
         };
         let rails = self.pairs.len().min(MAX_RAILS);
-        bytes[17] = rails as u8;
+        bytes[17] = rails as u8 | self.security.to_bits() << 4;
         bytes[18..20].copy_from_slice(&self.rank.unwrap_or(NO_RANK).to_le_bytes());
         bytes[20..24].copy_from_slice(&self.link_bytes.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.attempt.to_le_bytes());
@@ -93,7 +96,7 @@ impl ConnectionRequest {
         };
         let four = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let rails = usize::from(bytes[17]);
+        let rails = usize::from(bytes[17] & 0xf);
         if rails == 0 || rails > MAX_RAILS {
             return None;
         }
@@ -103,6 +106,7 @@ impl ConnectionRequest {
             pairs: (0..rails).map(|rail| QpNumber(four(36 + 4 * rail) & 0xff_ffff)).collect(),
             psn: Psn::new(four(32) & 0xff_ffff),
             link_bytes: four(20).clamp(MIN_LINK_BYTES, MAX_LINK_BYTES),
+            security: SecurityOffer::from_bits(bytes[17] >> 4)?,
             sender: EndpointAddress::parse(&bytes[ADDRESS_AT..ADDRESS_AT + ADDRESS_BYTES])?,
             rank: Some(u16::from_le_bytes([bytes[18], bytes[19]])).filter(|rank| *rank != NO_RANK),
             receiver: word(ADDRESS_AT + ADDRESS_BYTES),
@@ -131,6 +135,7 @@ mod tests {
             pairs: vec![QpNumber(5), QpNumber(6)],
             psn: Psn::new(1234),
             link_bytes: 1500,
+            security: SecurityOffer { mode: transport::SecurityMode::Encrypt, is_set: true },
             sender,
             rank: Some(7),
             receiver: 4,

@@ -14,7 +14,7 @@ use units::QpNumber;
 
 /// Bytes of every address; unused ones are zero.
 pub(crate) const ADDRESS_BYTES: usize = 64;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEAD_BYTES: usize = 32;
 
 /// What proves membership of the job.

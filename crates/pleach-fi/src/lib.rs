@@ -14,6 +14,7 @@ mod abi;
 mod address_vector;
 mod completion_queue;
 mod connection_request;
+mod connection_security;
 mod counter;
 mod domain;
 mod endpoint_address;

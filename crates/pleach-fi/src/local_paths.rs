@@ -57,9 +57,13 @@ fn usable(link: InterfaceAddress) -> Option<(IpAddr, u8, bool)> {
     (!is_link_local).then(|| (address.ip().into(), mask.ip().to_bits().count_ones() as u8, is_loopback))
 }
 
+/// Whether packets to an address never leave this host.
+pub(crate) fn is_here(remote: IpAddr) -> bool {
+    remote.is_loopback() || getifaddrs().into_iter().flatten().filter_map(usable).any(|(ip, ..)| ip == remote)
+}
+
 /// The longest packets on the way to an address: what its link carries, or loopback if it is an address of this host.
 pub(crate) fn link_bytes(own: IpAddr, remote: IpAddr) -> u32 {
-    let is_here = getifaddrs().into_iter().flatten().filter_map(usable).any(|(ip, ..)| ip == remote);
     let loopback = transport::udp::link_mtu_bytes(Ipv4Addr::LOCALHOST.into());
-    if is_here { loopback } else { transport::udp::link_mtu_bytes(own) }
+    if is_here(remote) { loopback } else { transport::udp::link_mtu_bytes(own) }
 }

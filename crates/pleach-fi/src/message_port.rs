@@ -16,6 +16,7 @@ use protocol::messaging::{
     ChecksumPolicy, LentBytesMut, MessageArrival, MessageCompletion, MessageFailure, MessageMatching,
     MessagePostError, MessagingSettings,
 };
+use transport::SecurityMode;
 use transport::udp::{Endpoint, EndpointEvent, EndpointOptions, FaultInjector, UdpPortIndex};
 use units::{QpNumber, Rank, Span, Time};
 use wire::QueueKey;
@@ -90,6 +91,8 @@ pub(crate) struct MessagePort {
     returning: Vec<(PortEvent, Arc<dyn LentBytes>)>,
     loans: NumberMap<Arc<dyn LentBytes>>,
     pub(crate) events: VecDeque<PortEvent>,
+    /// How the user wants packets protected.
+    pub(crate) security: Option<SecurityMode>,
     housekeeping_at: Time,
     watch_at: Time,
     /// The user of this port must name the peers for which receives wait, by [`Self::watch`].
@@ -149,6 +152,8 @@ impl MessagePort {
             returning: Vec::new(),
             loans: NumberMap::default(),
             events: VecDeque::new(),
+            security: SecurityMode::from_environment()
+                .map_err(|error| format!("{}: {error}", SecurityMode::VARIABLE))?,
             housekeeping_at: Time::ZERO,
             watch_at: Time::ZERO,
             is_watch_due: false,

@@ -10,12 +10,14 @@ use engine::messaging::MessageTransport;
 use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::MigrationRole;
 use protocol::messaging::RailIndex;
-use transport::udp::{QueuePairSetup, UdpPortIndex, UdpRoute};
+use transport::SecurityMode;
+use transport::udp::{PacketSecurity, QueuePairSetup, UdpPortIndex, UdpRoute};
 use units::{Psn, QpNumber, Rank, Span, Time};
 
 use crate::connection_request::{ConnectionRequest, MAX_RAILS, RequestKind};
+use crate::connection_security::{SecurityOffer, connection_key};
 use crate::endpoint_address::{EndpointAddress, common_paths};
-use crate::local_paths::link_bytes;
+use crate::local_paths::{is_here, link_bytes};
 use crate::message_port::{MessagePort, PeerIndex, PortSend};
 use crate::path_log::launch_rank;
 
@@ -118,6 +120,7 @@ impl MessagePort {
             pairs: found.queue_pairs.clone(),
             psn: attempt.psn,
             link_bytes: attempt.link_bytes,
+            security: self.security_offer(peer),
             sender: self.own.clone(),
             rank: launch_rank(),
             receiver: found.address.identity,
@@ -182,18 +185,29 @@ impl MessagePort {
         }
         let own_psn = psn_of_attempt(request);
         let link = self.link_bytes_to(peer).min(request.link_bytes);
+        let offer = self.security_offer(peer);
         let answer = ConnectionRequest {
             kind: RequestKind::Accept,
             attempt: request.attempt,
             pairs: self.peers[peer as usize].queue_pairs.clone(),
             psn: own_psn,
             link_bytes: link,
+            security: offer,
             sender: self.own.clone(),
             rank: launch_rank(),
             receiver: request.sender.identity,
         };
-        if self.connect_rails(peer, request, (own_psn, link)) {
-            let bytes = answer.to_bytes(&self.own.secret).to_vec();
+        // The answer goes out even if the ends do not agree: then the other one knows why as well.
+        let bytes = answer.to_bytes(&self.own.secret).to_vec();
+        let key = connection_key(&self.own.secret, request.attempt, request.sender.identity, self.own.identity);
+        let security = match offer.agree(request.security) {
+            Ok(mode) => mode.packets(key),
+            Err(why) => {
+                self.send_request(peer, &bytes);
+                return self.lose(peer, &why);
+            }
+        };
+        if self.connect_rails(peer, request, (own_psn, link), &security) {
             self.send_request(peer, &bytes);
             self.finish_connecting(peer, request.attempt, Some(bytes));
         }
@@ -205,7 +219,13 @@ impl MessagePort {
             return;
         }
         let (psn, link) = (attempt.psn, answer.link_bytes.min(attempt.link_bytes));
-        if self.connect_rails(peer, answer, (psn, link)) {
+        let secret = &self.peers[peer as usize].address.secret;
+        let key = connection_key(secret, answer.attempt, self.own.identity, answer.sender.identity);
+        let security = match self.security_offer(peer).agree(answer.security) {
+            Ok(mode) => mode.packets(key),
+            Err(why) => return self.lose(peer, &why),
+        };
+        if self.connect_rails(peer, answer, (psn, link), &security) {
             self.finish_connecting(peer, answer.attempt, None);
         }
     }
@@ -242,7 +262,13 @@ impl MessagePort {
     }
 
     /// Connects the queue pairs to those of the peer; false if they do not fit each other.
-    fn connect_rails(&mut self, peer: PeerIndex, remote: &ConnectionRequest, (psn, link): (Psn, u32)) -> bool {
+    fn connect_rails(
+        &mut self,
+        peer: PeerIndex,
+        remote: &ConnectionRequest,
+        (psn, link): (Psn, u32),
+        security: &PacketSecurity,
+    ) -> bool {
         let found = &self.peers[peer as usize];
         let (pairs, numbers) = (found.pairs.clone(), found.queue_pairs.clone());
         let addresses = found.address.paths.clone();
@@ -259,13 +285,23 @@ impl MessagePort {
             };
             let routes = (0..pairs.len()).map(|path| route((rail + path) % pairs.len())).collect();
             let setup = QueuePairSetup::new(remote.pairs[rail], psn, remote.psn, routes, role);
-            let setup = QueuePairSetup { policy: ConnectionPolicy::conversation(), ..setup }.with_long_packets(link);
+            let setup = QueuePairSetup { policy: ConnectionPolicy::conversation(), ..setup }
+                .with_security(security.clone())
+                .with_long_packets(link);
             if let Err(error) = self.messenger.transport().connect(*number, setup) {
                 self.lose(peer, &format!("cannot connect a queue pair: {error}"));
                 return false;
             }
         }
         true
+    }
+
+    /// What this end wants on the connection to a peer.
+    fn security_offer(&self, peer: PeerIndex) -> SecurityOffer {
+        let found = &self.peers[peer as usize];
+        let mut remote = found.pairs.iter().map(|(_, theirs)| found.address.paths[*theirs].address.ip());
+        let default = if remote.all(is_here) { SecurityMode::Off } else { SecurityMode::Authenticate };
+        SecurityOffer { mode: self.security.unwrap_or(default), is_set: self.security.is_some() }
     }
 
     /// The longest packets that all paths to a peer carry, as far as this end knows.

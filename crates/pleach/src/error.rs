@@ -159,6 +159,13 @@ pub enum JoinError {
     },
     /// A rank runs another version of Pleach.
     VersionMismatch,
+    /// Two ranks have different settings for the protection of packets. Every rank gets the same error.
+    SecurityMismatch {
+        /// A rank and its setting.
+        first: (u32, String),
+        /// Another one.
+        other: (u32, String),
+    },
     /// A system call failed.
     Io {
         /// What was attempted.
@@ -198,6 +205,11 @@ impl fmt::Display for JoinError {
             Self::VersionMismatch => {
                 f.write_str("a rank runs another version of Pleach; install the same version on all hosts")
             }
+            Self::SecurityMismatch { first, other } => write!(
+                f,
+                "PLEACH_SECURITY differs: rank {} has {}, rank {} has {}; set it to the same for all ranks",
+                first.0, first.1, other.0, other.1
+            ),
             Self::Io { doing, source } => write!(f, "{doing}: {source}"),
             Self::Setup(error) => write!(f, "the ranks met, but setting up the communicator failed: {error}"),
             Self::NoNodes { reason } => write!(

@@ -21,6 +21,7 @@ use manager::message::Quota;
 use manager::{AuthKey, JobTicket};
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
+use transport::SecurityMode;
 use transport::udp::link_mtu_bytes;
 use units::{GroupId, Rank};
 
@@ -71,6 +72,8 @@ pub(crate) struct JobProcess {
     pub segment_bytes: u32,
     /// The largest packet that every rank's link carries.
     pub link_bytes: u32,
+    /// How all ranks protect their packets.
+    pub security: SecurityMode,
     pub activity: Arc<ApplicationActivity>,
     pub shared: Arc<SharedEngine>,
     next_context: AtomicU32,
@@ -91,6 +94,9 @@ struct EndpointAttributes {
     cpus: u32,
     /// Rank 0's is the job's.
     key: AuthKey,
+    /// How it was told to protect packets.
+    #[serde(default)]
+    security: Option<String>,
 }
 
 impl JobProcess {
@@ -102,7 +108,8 @@ impl JobProcess {
         let mtu = addresses.iter().map(|address| link_mtu_bytes(address.ip())).min().unwrap_or(DEFAULT_MTU_BYTES);
         let host = settings.host.clone().map(|host| host.chars().take(MAX_HOST_NAME_CHARS).collect());
         let key = random_key().map_err(JoinError::io("cannot get random bits from the kernel"))?;
-        let extra = EndpointAttributes { mtu, host, machine: machine(), cpus: online_cpus(), key };
+        let security = settings.security.map(|mode| mode.to_string());
+        let extra = EndpointAttributes { mtu, host, machine: machine(), cpus: online_cpus(), key, security };
         let extra = serde_json::to_vec(&extra).expect("plain values serialize");
         let mut timeouts = RendezvousTimeouts::default();
         timeouts.join = settings.join_timeout.unwrap_or(timeouts.join);
@@ -121,12 +128,16 @@ impl JobProcess {
             table.records().iter().map(|card| serde_json::from_slice(&card.extra).ok()).collect();
         let attributes = attributes.ok_or(JoinError::VersionMismatch)?;
         let key = attributes.first().ok_or(JoinError::VersionMismatch)?.key;
+        let security = agreed_security(&attributes, &table)?;
         let mtu = attributes.iter().map(|rank| rank.mtu).min().unwrap_or(DEFAULT_MTU_BYTES);
         let segment_bytes = (mtu.saturating_sub(HEADER_BYTES) & !63).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
         let machines: Vec<(String, u32)> =
             attributes.iter().map(|rank| (rank.machine.clone(), rank.cpus.max(1))).collect();
         let names = attributes.into_iter().zip(table.records());
         let host_names = names.map(|(rank, card)| rank.host.unwrap_or_else(|| card.host_name.clone())).collect();
+        if security == SecurityMode::Encrypt {
+            network.encrypt_payloads();
+        }
         network.connect_mesh(MeshConfig {
             me: Rank(place.rank),
             addresses: table.records().iter().map(|card| card.addresses.clone()).collect(),
@@ -149,6 +160,7 @@ impl JobProcess {
             machines,
             segment_bytes,
             link_bytes: mtu,
+            security,
             activity,
             shared,
             next_context: AtomicU32::new(1),
@@ -197,6 +209,14 @@ impl JobProcess {
         hasher.write_u32(context.0);
         hasher.write(what.as_bytes());
         hasher.finish()
+    }
+
+    /// The key of the packets between two ranks for a purpose.
+    pub(crate) fn pair_key(&self, purpose: &str, ranks: (u32, u32)) -> AuthKey {
+        let (low, high) = (ranks.0.min(ranks.1), ranks.0.max(ranks.1));
+        let parts = [b"pleach pair ", &low.to_le_bytes()[..], &high.to_le_bytes(), purpose.as_bytes()];
+        let mac = MacKey::new(&self.key.0).mac(&parts);
+        AuthKey(mac[..16].try_into().expect("sixteen bytes"))
     }
 
     /// A key for a purpose that only this job's processes can compute.
@@ -264,6 +284,28 @@ fn start_progress_thread(
     Ok(thread)
 }
 
+/// How the ranks protect their packets: all the same way, or the job does not start.
+fn agreed_security(ranks: &[EndpointAttributes], table: &RankTable) -> Result<SecurityMode, JoinError> {
+    let addresses = table.records().iter().flat_map(|record| &record.addresses);
+    let default = SecurityMode::default_for(addresses.map(SocketAddr::ip));
+    let settings: Result<Vec<Option<SecurityMode>>, _> =
+        ranks.iter().map(|rank| rank.security.as_deref().map(str::parse).transpose()).collect();
+    agree(&settings.map_err(|_| JoinError::VersionMismatch)?, default)
+}
+
+fn agree(settings: &[Option<SecurityMode>], default: SecurityMode) -> Result<SecurityMode, JoinError> {
+    let mode = |setting: Option<SecurityMode>| setting.unwrap_or(default);
+    let first = settings.first().copied().flatten();
+    let Some(other) = settings.iter().position(|setting| mode(*setting) != mode(first)) else {
+        return Ok(mode(first));
+    };
+    let name = |setting: Option<SecurityMode>| match setting {
+        Some(mode) => mode.to_string(),
+        None => format!("none, which means {default} here"),
+    };
+    Err(JoinError::SecurityMismatch { first: (0, name(first)), other: (other as u32, name(settings[other])) })
+}
+
 /// Whether the ranks on this rank's machine outnumber its CPUs.
 fn cpu_sharing(machines: &[(String, u32)], rank: u32) -> CpuSharing {
     let machine_of = |rank: u32| machines.get(rank as usize).map(|(machine, _)| machine);
@@ -318,6 +360,19 @@ mod tests {
         assert_eq!(ranks_per_cpu(&machines, 5..10), 1);
         assert_eq!(ranks_per_cpu(&machines, [0, 5, 9].into_iter()), 1);
         assert_eq!(ranks_per_cpu(&machines, [].into_iter()), 1);
+    }
+
+    #[test]
+    fn ranks_agree_on_security_or_the_error_names_two_of_them() {
+        use SecurityMode::{Authenticate, Encrypt, Off};
+        assert_eq!(agree(&[None, None], Off).ok(), Some(Off));
+        assert_eq!(agree(&[Some(Encrypt), Some(Encrypt)], Off).ok(), Some(Encrypt));
+        assert_eq!(agree(&[None, Some(Authenticate)], Authenticate).ok(), Some(Authenticate));
+        let error = agree(&[None, None, Some(Encrypt)], Authenticate).expect_err("they differ").to_string();
+        assert_eq!(
+            error,
+            "PLEACH_SECURITY differs: rank 0 has none, which means authenticate here, rank 2 has encrypt; set it to the same for all ranks"
+        );
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub use reduce::{ElementType, Operator, ReductionKind};
 pub use request::Request;
 pub use settings::{ResultDeliveryMode, Settings, SharedMemoryRanks};
 pub use statistics::CommunicatorStatistics;
+pub use transport::SecurityMode;
 
 /// Joins the job that the environment describes; returns the communicator of all its ranks.
 ///

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bootstrap::{JobEnvironment, RendezvousPoint};
 use protocol::collective::{MethodPreferences, MethodPreferencesError};
+use transport::SecurityMode;
 use transport::udp::{FaultInjector, local_address_towards};
 
 use crate::environment::variable;
@@ -39,6 +40,9 @@ pub struct Settings {
     pub shared_memory: SharedMemoryRanks,
     /// How aggregation nodes deliver results (`PLEACH_RESULTS`: `automatic`, `connections`, `multicast` or `both`).
     pub result_delivery: ResultDeliveryMode,
+    /// How packets between hosts are protected (`PLEACH_SECURITY`: `off`, `authenticate` or `encrypt`). Default: `authenticate`, or `off` if
+    /// all ranks have loopback addresses alone. All ranks need the same.
+    pub security: Option<SecurityMode>,
     /// Methods between hosts to use instead of the fastest (`PLEACH_ALGORITHM`, such as `hbcast` or
     /// `barrier=hgsync,allreduce=ring`). Rank 0's setting holds for all ranks.
     pub algorithms: MethodPreferences,
@@ -86,6 +90,8 @@ impl Settings {
             join_timeout: variable(JOIN_TIMEOUT).map(|text| parse_seconds(&text)).transpose()?,
             shared_memory: parse_shared_memory(variable(SHARED_MEMORY).as_deref())?,
             result_delivery: parse_results(variable(RESULTS).as_deref())?,
+            security: SecurityMode::from_environment()
+                .map_err(|error| invalid(SecurityMode::VARIABLE, error.to_string()))?,
             algorithms: variable(ALGORITHM)
                 .map_or(Ok(MethodPreferences::default()), |text| parse_algorithms(&text))?,
             progress_callback: None,

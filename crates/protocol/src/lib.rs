@@ -19,6 +19,7 @@ pub mod datagram;
 pub mod messaging;
 mod payload;
 pub mod queue_pair;
+mod replay_window;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;
 pub mod transfer;
@@ -26,3 +27,4 @@ pub mod transfer;
 pub use buffer_pool::BufferPool;
 pub use buffer_slice::{BufferSlice, LentBytes, SharedBytes};
 pub use payload::{Payload, PayloadBytes};
+pub use replay_window::ReplayWindow;

@@ -10,8 +10,11 @@
 pub mod backoff;
 mod clock;
 pub mod edges;
+mod macs;
 pub mod message_transport;
+mod security_mode;
 pub mod timer_queue;
 pub mod udp;
 
 pub use clock::Clock;
+pub use security_mode::{InvalidSecurityMode, SecurityMode};

@@ -3,12 +3,13 @@
 //! In: the payload of a packet. Out: a header, and the elements behind it. The header has 32 bytes, big-endian:
 //!
 //! ```text
-//! 0        version, 4 bits | kind, 4 bits
+//! 0        encrypted, 1 bit | version, 3 bits | kind, 4 bits
 //! 1        element type          2        operator            3        flags
 //! 4..8     group                 8..12    epoch               12..16   operation
 //! 16..20   segment               20..22   child               22..24   element count
 //! 24..28   detail, by kind       28..32   CRC-32C of the 28 bytes before and the payload behind
 //! ```
+//! If the first bit is set, the CRC and the payload are encrypted; nothing here reads such a message before it is decrypted.
 //! The CRC goes from memory to memory, so that it catches corruption that no link can see.
 //! [`AggregationHeader::emit`] writes it, [`AggregationHeader::verify`] checks it, and no other field is used before
 //! that check. Element types and operators are opaque codes here; the `reduce` crate gives them meaning.
@@ -22,6 +23,9 @@ use crate::bytes::{array_at, prefix_mut};
 
 /// The version of the message format.
 pub const VERSION: u8 = 1;
+
+/// In the first byte: what follows [`AggregationHeader::COVERED`] bytes is encrypted.
+pub const ENCRYPTED_BIT: u8 = 0x80;
 
 /// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -112,7 +116,7 @@ impl AggregationHeader {
     /// Encoded size in bytes.
     pub const SIZE: usize = 32;
     /// Bytes before the CRC, all of which it covers.
-    const COVERED: usize = 28;
+    pub const COVERED: usize = 28;
 
     /// Parses the header at the start of `message` without checking its CRC.
     pub fn parse(message: &[u8]) -> Result<Self, AggregationParseError> {
@@ -135,6 +139,11 @@ impl AggregationHeader {
             element_count: u16::from_be_bytes(array_at(bytes, 22)),
             detail: u32::from_be_bytes(array_at(bytes, 24)),
         })
+    }
+
+    /// The group that a message names, before anything is verified.
+    pub fn group_of(header: &[u8; Self::SIZE]) -> GroupId {
+        GroupId(u32::from_be_bytes(array_at(header, 4)))
     }
 
     /// Checks the CRC of a whole message, then parses the header; returns it and the payload.

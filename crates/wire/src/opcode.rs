@@ -81,6 +81,8 @@ opcodes! {
     ProbeReply = 0xc3,
     /// Pleach: the headers of an acknowledgement, a NAK, a probe or its reply, and their MAC, as the payload.
     AuthenticatedControl = 0xc4,
+    /// Pleach: a packet of a queue pair whole, headers included, behind a counter and a MAC; perhaps encrypted.
+    Protected = 0xc5,
 }
 
 /// The headers between the BTH and the payload, in wire order.
@@ -187,6 +189,6 @@ mod tests {
     #[test]
     fn every_opcode_has_the_specified_headers() {
         let sizes: Vec<usize> = Opcode::ALL.iter().map(|opcode| opcode.extended_headers().size()).collect();
-        assert_eq!(sizes, [0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, 16, 4, 0, 4, 4, 4, 8, 12, 12, 8, 8, 0]);
+        assert_eq!(sizes, [0, 0, 0, 4, 0, 4, 16, 0, 0, 4, 16, 20, 16, 4, 0, 4, 4, 4, 8, 12, 12, 8, 8, 0, 0]);
     }
 }

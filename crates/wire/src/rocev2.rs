@@ -96,58 +96,73 @@ pub fn emit(packet: &Packet<'_>, flow: &Flow, buffer: &mut [u8]) -> usize {
     emit_vectored(&packet.headers, [packet.payload, &[]], flow, buffer)
 }
 
-/// As [`emit`], for a payload in two slices.
+/// As [`emit`], for a payload in several slices.
 ///
 /// # Panics
 /// As [`emit`].
-pub fn emit_vectored(headers: &PacketHeaders, payload: [&[u8]; 2], flow: &Flow, buffer: &mut [u8]) -> usize {
-    let (first, end) = (payload[0].len(), payload[0].len() + payload[1].len());
+pub fn emit_vectored<const N: usize>(
+    headers: &PacketHeaders,
+    payload: [&[u8]; N],
+    flow: &Flow,
+    buffer: &mut [u8],
+) -> usize {
+    let end = payload.iter().map(|part| part.len()).sum();
     let size = size_of(headers, end, flow);
     let start = headers.emit_before(end, buffer);
     let (before, rest) = buffer[..size].split_at_mut(start);
     if headers.bth.coverage == IcrcCoverage::Nothing {
-        rest[..first].copy_from_slice(payload[0]);
-        rest[first..end].copy_from_slice(payload[1]);
+        let mut at = 0;
+        for part in payload {
+            rest[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
         rest[end..].fill(0);
         return size;
     }
     let mut icrc = icrc_of(before, size - ICRC_SIZE, flow);
     let covered = covered_payload(headers, start, end);
-    for (from, to) in [(payload[0], 0..first), (payload[1], first..end)] {
-        let (with, without) = from.split_at(covered.saturating_sub(to.start).min(from.len()));
-        let (to_with, to_without) = rest[to].split_at_mut(with.len());
+    let mut at = 0;
+    for part in payload {
+        let (with, without) = part.split_at(covered.saturating_sub(at).min(part.len()));
+        let (to_with, to_without) = rest[at..at + part.len()].split_at_mut(with.len());
         icrc.copy(with, to_with);
         to_without.copy_from_slice(without);
+        at += part.len();
     }
     close(icrc, covered_after(headers, start + end), &mut rest[end..]);
     size
 }
 
-/// As [`emit_vectored`], but the second slice of the payload is not copied: writes the headers and the first slice,
+/// As [`emit_vectored`], but the slice at the end of the payload is not copied: writes the headers and the slices before it,
 /// then directly behind them the padding and the ICRC; returns the sizes of both parts.
 ///
 /// # Panics
 /// As [`emit`].
-pub fn emit_zero_copy(
+pub fn emit_zero_copy<const N: usize>(
     headers: &PacketHeaders,
-    payload: [&[u8]; 2],
+    (copied, last): ([&[u8]; N], &[u8]),
     flow: &Flow,
     buffer: &mut [u8],
 ) -> (usize, usize) {
-    let (first, end) = (payload[0].len(), payload[0].len() + payload[1].len());
+    let first = copied.iter().map(|part| part.len()).sum::<usize>();
+    let end = first + last.len();
     let size = size_of(headers, end, flow);
     let start = headers.emit_before(end, buffer);
     let after = size - start - end;
     let (before, rest) = buffer[..start + first + after].split_at_mut(start);
-    rest[..first].copy_from_slice(payload[0]);
+    let mut at = 0;
+    for part in copied {
+        rest[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
     if headers.bth.coverage == IcrcCoverage::Nothing {
         rest[first..].fill(0);
         return (start + first, after);
     }
     let mut icrc = icrc_of(before, size - ICRC_SIZE, flow);
     let covered = covered_payload(headers, start, end);
-    icrc.update(&payload[0][..covered.min(first)]);
-    icrc.update(&payload[1][..covered.saturating_sub(first)]);
+    icrc.update(&rest[..covered.min(first)]);
+    icrc.update(&last[..covered.saturating_sub(first)]);
     close(icrc, covered_after(headers, start + end), &mut rest[first..]);
     (start + first, after)
 }

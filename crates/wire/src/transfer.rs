@@ -4,7 +4,7 @@
 //! InfiniBand leaves to manufacturers, so that no RoCEv2 peer or decoder takes these packets for its own; they carry no ICRC.
 //!
 //! ```text
-//! 0        opcode: 0xe1 data, 0xe2 acknowledgement      1  zero, 4 bits | probe, 3 bits | acknowledge now, 1 bit
+//! 0        opcode: 0xe1 data, 0xe2 acknowledgement      1  zero, 3 bits | encrypted, 1 bit | probe, 3 bits | acknowledge now, 1 bit
 //! 2..4     round                                        4..8    queue pair number of the receiver
 //! 8..12    group                                        12..16  epoch
 //! 16..20   operation                                    20..24  fingerprint of the operation
@@ -17,6 +17,8 @@
 //! first. A header is authentic before its payload is read. Bytes 2 to 32 are the same in all packets of a transfer, so that most of the
 //! second MAC is computed once. An acknowledgement is followed by the ranges that are
 //! missing, each as offset and length.
+//!
+//! An encrypted payload is encrypted after its MAC was computed, and the field of the MAC is masked.
 
 use units::{Epoch, GroupId, OpId, QpNumber};
 
@@ -31,6 +33,9 @@ pub const AUTHENTICATED_BYTES: usize = 48;
 pub const CONSTANT_BYTES: std::ops::Range<usize> = 2..32;
 /// Missing ranges in one acknowledgement.
 pub const MAX_MISSING_RANGES: usize = 16;
+
+/// In byte 1: the payload is encrypted.
+pub const ENCRYPTED_BIT: u8 = 0x10;
 
 const DATA: u8 = 0xe1;
 const ACKNOWLEDGEMENT: u8 = 0xe2;

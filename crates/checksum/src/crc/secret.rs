@@ -61,6 +61,13 @@ impl SecretCrc64 {
         CrcKernel::best().update(self, u64::MAX, bytes)
     }
 
+    /// The hash of these bytes, one slice after the other.
+    #[inline]
+    pub fn value_of_parts<const N: usize>(&self, parts: [&[u8]; N]) -> u64 {
+        let kernel = CrcKernel::best();
+        parts.into_iter().fold(u64::MAX, |register, part| kernel.update(self, register, part))
+    }
+
     /// Copies bytes and returns their hash, in one pass.
     ///
     /// # Panics
@@ -186,6 +193,15 @@ mod tests {
                     kernel.copy(&secret, u64::MAX, bytes, room, whose)
                 });
             }
+        }
+    }
+
+    #[test]
+    fn parts_have_the_hash_of_the_whole() {
+        let (secret, bytes) = (SecretCrc64::new(numbers(9)), random_bytes(1500, 4));
+        for (first, second) in [(0, 0), (0, 1500), (1, 7), (12, 76), (100, 1400), (1500, 1500)] {
+            let parts = [&bytes[..first], &bytes[first..second], &bytes[second..]];
+            assert_eq!(secret.value_of_parts(parts), secret.value(&bytes), "{first} {second}");
         }
     }
 

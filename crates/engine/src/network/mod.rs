@@ -131,6 +131,11 @@ impl LeaderNetwork {
         })
     }
 
+    /// From now on, payloads leave and arrive encrypted only (P-125).
+    pub fn encrypt_payloads(&mut self) {
+        self.tree_edges.encrypt_payloads();
+    }
+
     /// The bound addresses.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.tree_edges.addresses()

@@ -20,7 +20,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 pub type EnvironmentVariable = (&'static str, OsString);
 
 /// Variables of the user that are forwarded to ranks on all hosts.
-const FORWARDED_VARIABLES: [&str; 13] = [
+const FORWARDED_VARIABLES: [&str; 14] = [
     "PLEACH_MPI",
     "PLEACH_MPI_CHOICE",
     "PLEACH_MPI_MAX_BYTES",
@@ -32,6 +32,7 @@ const FORWARDED_VARIABLES: [&str; 13] = [
     "PLEACH_MANAGER_REQUIRED",
     CREDENTIAL_VARIABLE,
     "PLEACH_RESULTS",
+    "PLEACH_SECURITY",
     "PLEACH_SHARED_MEMORY",
     "PLEACH_PATIENCE",
 ];

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::connection_request::{ConnectionRequest, RequestKind};
+use crate::connection_security::SecurityOffer;
 use crate::endpoint_address::EndpointPath;
 use crate::user_memory::GatheredBytes;
 
@@ -58,6 +59,7 @@ fn well_formed_requests_without_the_secret_change_nothing() {
         pairs: vec![QpNumber(3)],
         psn: units::Psn::new(7),
         link_bytes: 1500,
+        security: SecurityOffer { mode: SecurityMode::Off, is_set: false },
         sender: stranger.own.clone(),
         rank: None,
         receiver,
@@ -79,6 +81,45 @@ fn well_formed_requests_without_the_secret_change_nothing() {
     // The same request with the secret is accepted, so the ones above failed for their keys alone.
     port.handle_request(&request(RequestKind::Connect, own).to_bytes(&port.own.secret));
     assert!(is_connected(&port, peer));
+}
+
+/// Two ports with these settings, of which the first sends a message to the second.
+fn asking_and_asked(settings: [Option<SecurityMode>; 2]) -> ([MessagePort; 2], PeerIndex) {
+    let mut ports = [port(), port()];
+    for (port, setting) in ports.iter_mut().zip(settings) {
+        port.security = setting;
+    }
+    let asked = ports[1].own.clone();
+    let peer = ports[0].peer_at(&asked);
+    let body = PortSendBody::Copied(vec![1, 2, 3]);
+    ports[0].send(peer, PortSend { token: 1, tag: 4, body }).expect("it waits for the connection");
+    (ports, peer)
+}
+
+#[test]
+fn messages_arrive_under_every_setting() {
+    use SecurityMode::{Authenticate, Encrypt, Off};
+    for setting in [None, Some(Off), Some(Authenticate), Some(Encrypt)] {
+        let ([mut asking, mut asked], _) = asking_and_asked([setting, setting]);
+        turn_until(&mut [&mut asking, &mut asked], "the message arrives", |ports| {
+            ports[1].events.iter().any(|event| matches!(event, PortEvent::Arrived(arrival) if arrival.tag() == 4))
+        });
+        let counters = asked.messenger.transport().endpoint().counters();
+        assert_eq!((counters.forged, counters.replayed, counters.malformed), (0, 0, 0), "{setting:?}");
+    }
+}
+
+#[test]
+fn ends_with_different_settings_both_name_both() {
+    let ([mut asking, mut asked], peer) =
+        asking_and_asked([Some(SecurityMode::Encrypt), Some(SecurityMode::Authenticate)]);
+    turn_until(&mut [&mut asking, &mut asked], "both give up", |ports| {
+        ports[0].lost(peer).is_some() && !ports[1].peers.is_empty() && ports[1].lost(0).is_some()
+    });
+    let here = asking.lost(peer).expect("it is lost").to_owned();
+    assert!(here.contains("PLEACH_SECURITY differs: encrypt here, authenticate there"), "{here}");
+    let there = asked.lost(0).expect("it is lost");
+    assert!(there.contains("PLEACH_SECURITY differs: authenticate here, encrypt there"), "{there}");
 }
 
 /// P-120: the answer is lost, the request comes again and gets the same answer.

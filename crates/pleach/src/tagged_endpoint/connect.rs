@@ -14,7 +14,9 @@ use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::MigrationRole;
 use protocol::messaging::{ChecksumPolicy, MessagingSettings, RailIndex};
 use reduce::Operator;
-use transport::udp::{Endpoint, EndpointOptions, QueuePairError, QueuePairSetup, UdpPortIndex, UdpRoute};
+use transport::udp::{
+    Endpoint, EndpointOptions, PacketSecurity, QueuePairError, QueuePairSetup, UdpPortIndex, UdpRoute,
+};
 use units::{Psn, QpNumber, Rank};
 
 use super::TaggedEndpoint;
@@ -45,7 +47,7 @@ impl Communicator {
             if team.len() == self.size() as usize {
                 (Box::new(connect_shm(&name, &team, rank)?), ShmTransport::settings(settings), 1)
             } else {
-                let (udp, rails) = self.connect_udp(&settings)?;
+                let (udp, rails) = self.connect_udp(&settings, &name)?;
                 if team.len() > 1 {
                     let shm = connect_shm(&name, &team, rank)?;
                     let team = team.iter().copied().map(Rank).collect();
@@ -88,7 +90,8 @@ impl Communicator {
     }
 
     /// Connects queue pairs to all peers over UDP: one rail per address, each with the other addresses as alternate paths.
-    fn connect_udp(&self, settings: &MessagingSettings) -> Result<(UdpTransport, u8), JoinError> {
+    /// `name` has never been used: no packet of an earlier endpoint is authentic here.
+    fn connect_udp(&self, settings: &MessagingSettings, name: &str) -> Result<(UdpTransport, u8), JoinError> {
         let process = self.inner().process();
         let own = process.table.record(process.rank).map(|card| card.addresses.clone()).unwrap_or_default();
         let mut addresses: Vec<SocketAddr> = own.iter().map(|address| SocketAddr::new(address.ip(), 0)).collect();
@@ -108,6 +111,16 @@ impl Communicator {
             numbers.push(transport.create(Rank(peer), RailIndex(rail as u8)).map_err(setup_error)?);
         }
         let records = self.exchange_records(&numbers, psn, &transport.endpoint().addresses())?;
+        let world = self.inner().world_ranks();
+        let security: BTreeMap<u32, PacketSecurity> = peers
+            .iter()
+            .map(|peer| {
+                (
+                    *peer,
+                    process.security.packets(process.pair_key(name, (world[rank as usize], world[*peer as usize]))),
+                )
+            })
+            .collect();
         for ((peer, rail), number) in each().zip(numbers) {
             let record = &records[peer as usize * RECORD_WORDS..][..RECORD_WORDS];
             // The peer created its queue pairs in the order of its own peers, of which this rank is one.
@@ -120,6 +133,7 @@ impl Communicator {
             let role = if rank < peer { MigrationRole::Leader } else { MigrationRole::Follower };
             let setup = QueuePairSetup::new(remote, psn, Psn::new(record[1] as u32), routes, role);
             let setup = QueuePairSetup { policy: ConnectionPolicy::conversation(), ..setup }
+                .with_security(security[&peer].clone())
                 .with_long_packets(process.link_bytes);
             transport.connect(number, setup).map_err(setup_error)?;
         }

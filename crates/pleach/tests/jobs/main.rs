@@ -2,6 +2,7 @@
 
 mod block_collectives;
 mod local_services;
+mod packet_security;
 mod rank_processes;
 
 use local_services::LocalServices;

@@ -2,13 +2,12 @@
 
 mod edge_event;
 mod message_codec;
-mod message_mac;
 mod multicast_group;
 mod transfer_packets;
 mod tree_edges;
 
+pub use crate::macs::{EdgeSide, KeyedMacs};
 pub use edge_event::{TreeEdgeCounters, TreeEdgeEvent};
-pub use message_mac::{EdgeSide, KeyedMacs};
 pub use multicast_group::{MulticastRole, MulticastSocket, ReceivedMulticast};
 pub use transfer_packets::{NoTransfers, TransferPackets, TransferSink, UnverifiedPart};
 pub use tree_edges::{ReadySockets, TreeEdge, TreeEdges};

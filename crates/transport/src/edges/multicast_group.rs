@@ -15,7 +15,7 @@ use protocol::datagram::MULTICAST_QP;
 use units::{GroupId, Psn, QpNumber};
 use wire::{Bth, Deth, Opcode, PacketHeaders, QueueKey};
 
-use super::message_mac::KeyedMacs;
+use crate::macs::KeyedMacs;
 use crate::udp::port::{BlockingMode, SocketBuffers, UdpPort};
 
 /// All multicast packets carry this key; only the MAC authenticates them.

@@ -7,10 +7,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use units::{PathId, QpNumber, Time};
-use wire::transfer::{AUTHENTICATED_BYTES, CONSTANT_BYTES, HEADER_BYTES, TransferHeader, TransferPacketKind};
+use wire::transfer::{
+    AUTHENTICATED_BYTES, CONSTANT_BYTES, ENCRYPTED_BIT, HEADER_BYTES, TransferHeader, TransferPacketKind,
+};
 
 use super::edge_event::PacketDrop;
-use super::message_mac::{EdgeDirection, KeyedMacs, TransferMac};
+use crate::macs::CounterBlock;
+use crate::macs::{EdgeDirection, KeyedMacs, TransferMac};
 use crate::udp::UdpPortIndex;
 use crate::udp::connected_socket::ConnectedSocket;
 use crate::udp::fault_injector::{DelayQueue, FaultInjector};
@@ -26,6 +29,8 @@ const IPV6_UDP_BYTES: usize = 48;
 /// Parts are whole cache lines where the element size allows.
 const PART_ALIGNMENT: usize = 64;
 const MIN_PART_BYTES: usize = 512;
+/// Where the header has the MAC of the payload; that of the header follows.
+const PAYLOAD_MAC: std::ops::Range<usize> = 40..AUTHENTICATED_BYTES;
 
 /// The payload of a packet whose header is authentic, not verified yet: whoever copies it verifies it in the same pass.
 #[derive(Clone, Copy)]
@@ -151,7 +156,8 @@ impl TransferSender<'_> {
                     TransferPacketKind::Data { offset: offset + (sent + start) as u32, acknowledge_now, probe };
                 let (header, body) = packet.split_first_chunk_mut().expect("a packet has room for its header");
                 let payload_mac = self.macs.copy_payload(part, &mut body[..part.len()]);
-                write_header(&TransferHeader { kind, payload_mac, ..*template }, &mac, header);
+                let header_value = TransferHeader { kind, payload_mac, ..*template };
+                write_header(&header_value, (self.macs, &mac), header, &mut body[..part.len()]);
                 length += HEADER_BYTES + part.len();
             }
             match self.send_packets(&batch[..length], size) {
@@ -189,19 +195,39 @@ fn transfer_mac(header: &TransferHeader, macs: &KeyedMacs, direction: EdgeDirect
     TransferMac::new(macs, direction, &bytes[CONSTANT_BYTES])
 }
 
-/// Writes a header with its MAC.
-fn write_header(header: &TransferHeader, mac: &TransferMac, bytes: &mut [u8; HEADER_BYTES]) {
+/// Writes a header with its MAC, and encrypts the body behind it if it is data and must be secret.
+fn write_header(
+    header: &TransferHeader,
+    (macs, mac): (&KeyedMacs, &TransferMac),
+    bytes: &mut [u8; HEADER_BYTES],
+    body: &mut [u8],
+) {
     header.emit(bytes);
+    let is_secret = macs.encrypts() && matches!(header.kind, TransferPacketKind::Data { .. }) && !body.is_empty();
+    if is_secret {
+        bytes[1] |= ENCRYPTED_BIT;
+        let masked = header.payload_mac ^ mac.mask(bytes);
+        bytes[PAYLOAD_MAC].copy_from_slice(&masked.to_be_bytes());
+    }
     let mac = mac.of(bytes);
     bytes[AUTHENTICATED_BYTES..].copy_from_slice(&mac);
+    if is_secret {
+        macs.cipher().apply(&counter_block(bytes), body);
+    }
+}
+
+/// The first counter block of an encrypted payload: both MACs, which the header shows.
+fn counter_block(header: &[u8; HEADER_BYTES]) -> CounterBlock {
+    header[PAYLOAD_MAC.start..].try_into().expect("two MACs")
 }
 
 /// One packet as a datagram.
 pub(super) fn encode(header: &TransferHeader, body: &[u8], macs: &KeyedMacs, direction: EdgeDirection) -> Vec<u8> {
-    let mut bytes = [0; HEADER_BYTES];
     let header = TransferHeader { payload_mac: macs.payload(body), ..*header };
-    write_header(&header, &transfer_mac(&header, macs, direction), &mut bytes);
-    [&bytes[..], body].concat()
+    let mut datagram = [&[0; HEADER_BYTES][..], body].concat();
+    let (head, body) = datagram.split_first_chunk_mut().expect("a header");
+    write_header(&header, (macs, &transfer_mac(&header, macs, direction)), head, body);
+    datagram
 }
 
 /// Sends a range while a fault plan is active: packet by packet, each with its faults.
@@ -257,10 +283,27 @@ impl KnownTransfer {
     }
 
     /// The header and body of a packet, if its header is authentic.
-    pub(super) fn open<'d>(&'d self, datagram: &'d [u8]) -> Result<(TransferHeader, UnverifiedPart<'d>), PacketDrop> {
-        let (header, mac, bytes) = TransferHeader::parse(datagram).map_err(|_| PacketDrop::Malformed)?;
-        let head = datagram.first_chunk().ok_or(PacketDrop::Malformed)?;
+    pub(super) fn open<'d>(
+        &'d self,
+        datagram: &'d [u8],
+        decrypted: &'d mut Vec<u8>,
+    ) -> Result<(TransferHeader, UnverifiedPart<'d>), PacketDrop> {
+        let (mut header, mac, bytes) = TransferHeader::parse(datagram).map_err(|_| PacketDrop::Malformed)?;
+        let head: &[u8; HEADER_BYTES] = datagram.first_chunk().ok_or(PacketDrop::Malformed)?;
         if self.mac.of(head) != mac {
+            return Err(PacketDrop::Forged);
+        }
+        if head[1] & ENCRYPTED_BIT != 0 {
+            header.payload_mac ^= self.mac.mask(head);
+            if decrypted.len() < bytes.len() {
+                decrypted.resize(MAX_CALL_BYTES.max(bytes.len()), 0);
+            }
+            let plain = &mut decrypted[..bytes.len()];
+            self.macs.cipher().apply_to(&counter_block(head), bytes, plain);
+            return Ok((header, UnverifiedPart::new(plain, header.payload_mac, &self.macs)));
+        }
+        let is_data = matches!(header.kind, TransferPacketKind::Data { .. });
+        if is_data && !bytes.is_empty() && self.macs.encrypts() {
             return Err(PacketDrop::Forged);
         }
         Ok((header, UnverifiedPart::new(bytes, header.payload_mac, &self.macs)))
@@ -273,8 +316,8 @@ mod tests {
     use units::{Epoch, GroupId, OpId};
     use wire::transfer::TransferName;
 
-    use super::super::message_mac::EdgeSide;
     use super::*;
+    use crate::macs::EdgeSide;
 
     const BODY: [u8; 1400] = [7; 1400];
 
@@ -320,7 +363,7 @@ mod tests {
         let sent = datagram(kind, &BODY, &macs);
         let known = known(&sent, &macs);
         let verified = |bytes: &[u8]| {
-            known.open(bytes).ok().and_then(|(_, part)| {
+            known.open(bytes, &mut Vec::new()).ok().and_then(|(_, part)| {
                 let mut copy = vec![0; part.len()];
                 assert_eq!(part.copy_to(&mut copy), part.verify().is_some());
                 part.verify().map(<[u8]>::to_vec)
@@ -341,12 +384,38 @@ mod tests {
     }
 
     #[test]
+    fn an_encrypted_part_is_read_by_its_receiver_alone() {
+        let macs = Arc::new(KeyedMacs::new(AuthKey([3; 16])));
+        macs.encrypt();
+        let kind = |offset| TransferPacketKind::Data { offset, acknowledge_now: false, probe: 0 };
+        let (sent, next) = (datagram(kind(0), &BODY, &macs), datagram(kind(1400), &BODY, &macs));
+        assert!(sent.windows(8).all(|window| window != [7; 8]));
+        // Equal payloads look different everywhere, their MACs included.
+        let equal = sent[PAYLOAD_MAC.start..].iter().zip(&next[PAYLOAD_MAC.start..]).filter(|(a, b)| a == b).count();
+        assert!(equal < 40, "{equal} bytes are the same");
+        let known = known(&sent, &macs);
+        let verified = |bytes: &[u8]| {
+            let mut space = Vec::new();
+            known.open(bytes, &mut space).ok().and_then(|(_, part)| part.verify().map(<[u8]>::to_vec))
+        };
+        assert_eq!((verified(&sent), verified(&next)), (Some(BODY.to_vec()), Some(BODY.to_vec())));
+        for bit in (0..sent.len() * 8).filter(|bit| !CONSTANT_BYTES.contains(&(bit / 8))).step_by(7) {
+            let mut changed = sent.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(verified(&changed), None, "bit {bit}");
+        }
+        let plain = datagram(kind(0), &BODY, &KeyedMacs::new(AuthKey([3; 16])));
+        assert_eq!(verified(&plain), None, "nothing is taken in clear");
+    }
+
+    #[test]
     fn acknowledgements_cannot_be_forged_or_changed() {
         let macs = Arc::new(KeyedMacs::new(AuthKey([3; 16])));
         let kind = TransferPacketKind::Acknowledgement { received: 10, limit: 20, probe: 1 };
         let sent = datagram(kind, &[0, 0, 0, 10, 0, 0, 0, 5], &macs);
         let known = known(&sent, &macs);
-        let is_accepted = |bytes: &[u8]| known.open(bytes).is_ok_and(|(_, part)| part.verify().is_some());
+        let is_accepted =
+            |bytes: &[u8]| known.open(bytes, &mut Vec::new()).is_ok_and(|(_, part)| part.verify().is_some());
         assert!(is_accepted(&sent));
         for bit in 0..sent.len() * 8 {
             let mut changed = sent.clone();

@@ -25,10 +25,10 @@ use wire::{Bth, IcrcCoverage, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
 use super::message_codec::{read_control, read_message, read_multicast, write_control, write_message};
-use super::message_mac::{EdgeDirection, EdgeSide, KeyedMacs};
 use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
 use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferPackets, TransferSender, TransferSink};
 use crate::Clock;
+use crate::macs::{EdgeDirection, EdgeSide, KeyedMacs};
 use crate::udp::connected_socket::ConnectedSocket;
 use crate::udp::fault_injector::{DelayQueue, encode_datagram};
 use crate::udp::link_monitor::{LinkMonitor, live_addresses};
@@ -98,6 +98,9 @@ pub struct TreeEdges {
     /// Moved out while a port receives.
     buffers: Option<Box<SocketBuffers>>,
     scratch: Vec<u8>,
+    /// The plain text of the packet that is read.
+    decrypted: Vec<u8>,
+    encrypts: bool,
     /// Buffers for the payloads that arrive.
     pool: BufferPool,
     link_monitor: Option<LinkMonitor>,
@@ -153,6 +156,8 @@ impl TreeEdges {
             batch: SendBatch::new(),
             buffers: Some(Box::default()),
             scratch: Vec::new(),
+            decrypted: Vec::new(),
+            encrypts: false,
             pool: BufferPool::new(POOLED_CHILDREN),
             // Without the monitor, only timeouts reveal a lost link.
             link_monitor: if addresses.len() > 1 { LinkMonitor::new().ok() } else { None },
@@ -160,6 +165,11 @@ impl TreeEdges {
             delayed: DelayQueue::default(),
             counters: TreeEdgeCounters::default(),
         })
+    }
+
+    /// Payloads are encrypted: call this before the first edge. Otherwise those of groups are in which others encrypt them.
+    pub fn encrypt_payloads(&mut self) {
+        self.encrypts = true;
     }
 
     /// The bound addresses of the ports.
@@ -206,7 +216,11 @@ impl TreeEdges {
 
     /// The MACs under a key.
     fn macs_of(&mut self, key: AuthKey) -> Arc<KeyedMacs> {
-        self.macs.entry(key.0).or_insert_with(|| Arc::new(KeyedMacs::new(key))).clone()
+        let macs = self.macs.entry(key.0).or_insert_with(|| Arc::new(KeyedMacs::new(key)));
+        if self.encrypts {
+            macs.encrypt();
+        }
+        macs.clone()
     }
 
     /// Forgets MACs that nothing uses any more.
@@ -507,7 +521,8 @@ impl TreeEdges {
                 for (from, datagram, number) in buffers.datagrams(index) {
                     let message =
                         if multicast_socket.port().has_valid_icrc(from, datagram, number, IcrcCoverage::Full) {
-                            read_multicast(&self.multicast_groups, multicast_socket.at(), datagram, &mut self.pool)
+                            let space = (&mut self.pool, &mut self.decrypted);
+                            read_multicast(&self.multicast_groups, multicast_socket.at(), datagram, space)
                         } else {
                             // A damaged packet does not reveal its group. The group requests the result when it is overdue.
                             Err(PacketDrop::Damaged)
@@ -587,7 +602,7 @@ impl TreeEdges {
             self.counters.foreign += 1;
             return;
         };
-        match known.open(datagram) {
+        match known.open(datagram, &mut self.decrypted) {
             Ok((header, body)) => {
                 let is_intact = match header.kind {
                     TransferPacketKind::Data { .. } => sink.handle_part(known.edge, known.path, &header, body),
@@ -627,7 +642,7 @@ impl TreeEdges {
         if headers.bth.opcode != Opcode::SendOnly {
             return control_frame(&read_control(packet, (macs, direction))?).ok_or(PacketDrop::Malformed);
         }
-        let message = read_message(packet, (|_| Some(macs), direction), &mut self.pool)?;
+        let message = read_message(packet, (|_| Some(macs), direction), (&mut self.pool, &mut self.decrypted))?;
         Ok(Frame::Data { psn: headers.bth.psn, wants_ack: headers.bth.acknowledge, message })
     }
 

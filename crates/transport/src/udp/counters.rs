@@ -13,6 +13,10 @@ pub struct EndpointCounters {
     pub damaged: u64,
     /// Packets that do not parse.
     pub malformed: u64,
+    /// Packets without a MAC where one is due, or with a wrong one: forged, or damaged where the ICRC does not cover them.
+    pub forged: u64,
+    /// Authentic packets that had arrived before.
+    pub replayed: u64,
     /// Packets for an unknown queue pair, or from an address that is no peer of it.
     pub foreign: u64,
     /// Datagrams for which no buffer was posted.

@@ -14,7 +14,7 @@ use protocol::connection::{AckRequest, Paths};
 use protocol::datagram::MULTICAST_QP;
 use protocol::queue_pair::{QpAttributes, QpOperation, QueuePair, Transmit};
 use units::limits::MAX_PATHS;
-use units::{QpNumber, Time};
+use units::{PathId, QpNumber, Time};
 use wire::rocev2;
 use wire::{IcrcCoverage, PartitionKey, RemoteKey};
 
@@ -25,6 +25,7 @@ use super::event::{EndpointEvent, QueuePairError};
 use super::fault_injector::DelayQueue;
 use super::link_monitor::LinkMonitor;
 use super::options::EndpointOptions;
+use super::packet_protection::{PacketProtection, ProtectionError};
 use super::port::{DatagramSpan, ReceiveBacklog, SocketBuffers, UdpPort, UdpPortIndex};
 use super::posted_buffers::PostedSend;
 use super::queue_pair::UdpQueuePair;
@@ -203,6 +204,7 @@ impl Endpoint {
         if !coverage.covers_at_least(self.weakest_coverage) {
             self.weakest_coverage = coverage;
         }
+        pair.protection = PacketProtection::new(&setup.security, (number, setup.remote), setup.role).map(Box::new);
         pair.routes = setup.routes;
         pair.coalescing = if setup.verbs_peer { Coalescing::Forbidden } else { Coalescing::Allowed };
         self.update_timer(number);
@@ -426,21 +428,51 @@ impl Endpoint {
             self.counters.foreign += 1;
             return;
         };
+        let UdpQueuePair { machine, memory, last_path, protection, .. } = &mut **pair;
+        let (outer, start) = (packet.headers, span.bytes.start + packet.headers.size());
+        let carried = start..start + packet.payload.len();
+        let (headers, payload) = match protection {
+            None => (outer, carried),
+            Some(protection) => match protection.open_carried(&outer, &mut bytes[carried.clone()]) {
+                Ok((headers, length)) => (headers, carried.end - length..carried.end),
+                Err(error) => return self.note_protection_error(error, (number, path), outer.bth.coverage),
+            },
+        };
         self.counters.received += 1;
         let now = self.clock.now();
         let mut outbox = std::mem::take(&mut self.outbox);
-        let UdpQueuePair { machine, memory, last_path, .. } = &mut **pair;
         *last_path = path;
         // A long message is not copied, unless other datagrams follow in the same buffer.
-        let opcode = packet.headers.bth.opcode;
+        let opcode = headers.bth.opcode;
         let is_whole = opcode.begins_message() && opcode.ends_message();
-        if is_whole && span.is_last && datagram.len() > bytes.len() / 2 {
-            memory.offer(packet.payload);
+        if is_whole && span.is_last && span.bytes.len() > bytes.len() / 2 {
+            memory.offer(&bytes[payload.clone()]);
         }
-        let start = span.bytes.start + packet.headers.size();
-        machine.handle_packet(now, path, &packet.headers, packet.payload, memory, &mut |packet| outbox.push(packet));
+        let start = payload.start;
+        machine.handle_packet(now, path, &headers, &bytes[payload], memory, &mut |packet| outbox.push(packet));
         memory.exchange(bytes, start);
         self.carry_out(number, outbox);
+    }
+
+    /// A packet without a right MAC may be a damaged one: where the ICRC covers its beginning alone, nothing else finds that out.
+    #[cold]
+    fn note_protection_error(
+        &mut self,
+        error: ProtectionError,
+        (number, path): (QpNumber, PathId),
+        coverage: IcrcCoverage,
+    ) {
+        match error {
+            ProtectionError::Forged => {
+                self.counters.forged += 1;
+                if coverage != IcrcCoverage::Full {
+                    self.report_corruption(number, path);
+                }
+            }
+            ProtectionError::Unprotected => self.counters.forged += 1,
+            ProtectionError::Replayed => self.counters.replayed += 1,
+            ProtectionError::Malformed => self.counters.malformed += 1,
+        }
     }
 
     fn fire_timers(&mut self) -> bool {

@@ -29,14 +29,19 @@ impl Endpoint {
     }
 
     pub(super) fn transmit(&mut self, number: QpNumber, packet: &Transmit) {
-        let Some(pair) = self.pairs.get(&number) else { return };
-        let Some(route) = pair.routes.get(packet.path.index()) else { return };
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        let UdpQueuePair { routes, sends, protection, coalescing, .. } = &mut **pair;
+        let Some(route) = routes.get(packet.path.index()) else { return };
         let payload = match &packet.segment {
             None => SendSlice::default(),
             Some(segment) => {
-                let Some(sending) = pair.sends.get(segment.id) else { return };
+                let Some(sending) = sends.get(segment.id) else { return };
                 sending.part(segment.offset as usize, usize::from(segment.length))
             }
+        };
+        let (headers, payload) = match protection {
+            None => (packet.headers, payload),
+            Some(protection) => protection.seal(&packet.headers, payload),
         };
         self.counters.sent += 1;
         self.counters.repeated += u64::from(packet.purpose == protocol::connection::FramePurpose::Retransmission);
@@ -45,14 +50,14 @@ impl Endpoint {
         self.ports[route.at.index()].idle_turns = 0;
         if !self.options.fault_injector.is_idle() {
             let payload = payload.slices().concat();
-            let whole = Packet::new(packet.headers, &payload);
+            let whole = Packet::new(headers, &payload);
             let faults = self.options.fault_injector.faults_for(to.0, whole.size());
             if !faults.is_none() {
                 let datagram = encode_datagram(&whole, &self.ports[to.0.index()].outgoing(to.1, 0));
                 return self.delayed.apply(&self.ports, self.clock.now(), to, datagram, &faults);
             }
         }
-        if let Err(unsent) = self.batch.add(&self.ports, to, &packet.headers, payload, pair.coalescing) {
+        if let Err(unsent) = self.batch.add(&self.ports, to, &headers, payload, *coalescing) {
             self.record_send_error(&unsent);
         }
     }

@@ -25,26 +25,27 @@ impl PostedSend {
         let (end, border) = (start + length, self.head.len());
         let head = &self.head[start.min(border)..end.min(border)];
         let body = self.body.as_ref().filter(|_| end > border);
-        SendSlice { head, body: body.map(|body| body.part(start.saturating_sub(border)..end - border)) }
+        SendSlice { prefix: &[], head, body: body.map(|body| body.part(start.saturating_sub(border)..end - border)) }
     }
 }
 
-/// A range of a request's bytes: of its buffer, then of its borrowed slice.
+/// A range of a request's bytes: of its buffer, then of its borrowed slice. Before them, what protects the packet.
 #[derive(Default)]
 pub(crate) struct SendSlice<'a> {
+    pub prefix: &'a [u8],
     pub head: &'a [u8],
     pub body: Option<BufferSlice>,
 }
 
 impl<'a> From<&'a [u8]> for SendSlice<'a> {
     fn from(head: &'a [u8]) -> Self {
-        Self { head, body: None }
+        Self { prefix: &[], head, body: None }
     }
 }
 
 impl SendSlice<'_> {
-    pub(super) fn slices(&self) -> [&[u8]; 2] {
-        [self.head, self.body.as_ref().map_or(&[][..], BufferSlice::bytes)]
+    pub(super) fn slices(&self) -> [&[u8]; 3] {
+        [self.prefix, self.head, self.body.as_ref().map_or(&[][..], BufferSlice::bytes)]
     }
 
     pub(super) fn len(&self) -> usize {

@@ -6,6 +6,7 @@ use protocol::queue_pair::QueuePair;
 use units::{PathId, QpNumber, Time};
 use wire::PartitionKey;
 
+use super::packet_protection::PacketProtection;
 use super::port::UdpPortIndex;
 use super::posted_buffers::{EndpointMemory, PostedQueue, PostedSend};
 use super::queue_pair_setup::UdpRoute;
@@ -17,6 +18,8 @@ pub(super) struct UdpQueuePair {
     pub sends: PostedQueue<PostedSend>,
     pub memory: EndpointMemory,
     pub coalescing: Coalescing,
+    /// Boxed, because most queue pairs of a host have none.
+    pub protection: Option<Box<PacketProtection>>,
     /// The path of the last packet.
     pub last_path: PathId,
     /// The deadline of its timer. A copy of what the timer queue holds, so that most packets need no look-up there.
@@ -33,6 +36,7 @@ impl UdpQueuePair {
             sends: PostedQueue::default(),
             memory: EndpointMemory::default(),
             coalescing: Coalescing::Allowed,
+            protection: None,
             last_path: PathId(0),
             timer: Time::NEVER,
         }

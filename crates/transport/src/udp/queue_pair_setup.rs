@@ -10,6 +10,7 @@ use wire::IcrcCoverage;
 use wire::rocev2::UDP_PORT;
 
 use super::event::QueuePairError;
+use super::packet_protection::{PROTECTION_BYTES, PacketSecurity};
 use super::port::UdpPortIndex;
 
 /// A path of a queue pair in terms of sockets: the counterpart of InfiniBand's port, DLID and path bits.
@@ -60,6 +61,8 @@ pub struct QueuePairSetup {
     pub path_policy: PathPolicy,
     /// The role of this end.
     pub role: MigrationRole,
+    /// What protects the packets; both ends have the same.
+    pub security: PacketSecurity,
     /// The peer is a verbs adapter: every packet then has a system call of its own.
     pub verbs_peer: bool,
 }
@@ -83,14 +86,21 @@ impl QueuePairSetup {
             routes,
             path_policy: PathPolicy::default(),
             role,
+            security: PacketSecurity::Off,
             verbs_peer: false,
         }
+    }
+
+    /// With MACs, or encryption as well. Before [`Self::with_long_packets`].
+    pub fn with_security(self, security: PacketSecurity) -> Self {
+        Self { security, ..self }
     }
 
     /// With the longest packets that links of this MTU carry ([`super::link_mtu_bytes`]). The bytes in flight stay the same:
     /// longer packets are fewer.
     pub fn with_long_packets(mut self, link: u32) -> Self {
-        let most = link.saturating_sub(MAX_HEADER_BYTES).clamp(MIN_MTU, MAX_JUMBO_MTU);
+        let protection = if matches!(self.security, PacketSecurity::Off) { 0 } else { PROTECTION_BYTES };
+        let most = link.saturating_sub(MAX_HEADER_BYTES + protection).clamp(MIN_MTU, MAX_JUMBO_MTU);
         self.mtu = if most > MAX_MTU { most - most % JUMBO_MTU_STEP } else { 1 << most.ilog2() };
         let window = u32::from(self.policy.window);
         self.policy.window = window.min((MAX_IN_FLIGHT_BYTES / self.mtu).max(1)) as u16;
@@ -116,6 +126,9 @@ impl QueuePairSetup {
             return Err(QueuePairError::Setup(
                 "a path MTU is a power of two from 256 to 4096 bytes, or between Pleach endpoints up to 62 KiB in steps of 64",
             ));
+        }
+        if self.verbs_peer && !matches!(self.security, PacketSecurity::Off) {
+            return Err(QueuePairError::Setup("a verbs adapter does not know MACs"));
         }
         let known = |port: UdpPortIndex| port.index() < ports;
         if !self.routes.iter().all(|route| known(route.port) && known(route.at)) {

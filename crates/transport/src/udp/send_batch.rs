@@ -78,7 +78,8 @@ impl SendBatch {
         let room = &mut self.bytes[self.written..];
         match payload.body {
             Some(body) if body.bytes().len() >= ZERO_COPY_MIN_BYTES => {
-                let (before, after) = rocev2::emit_zero_copy(headers, [payload.head, body.bytes()], &flow, room);
+                let (before, after) =
+                    rocev2::emit_zero_copy(headers, ([payload.prefix, payload.head], body.bytes()), &flow, room);
                 self.borrowed.push((self.written + before, body));
                 self.written += before + after;
             }

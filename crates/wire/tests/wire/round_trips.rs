@@ -144,10 +144,10 @@ proptest! {
         rocev2::emit(&packet, &flow, &mut whole);
         let parts = payload.split_at(cut.index(payload.len() + 1));
         let mut joined = vec![0x5a; packet.size()];
-        rocev2::emit_vectored(&packet.headers, parts.into(), &flow, &mut joined);
+        rocev2::emit_vectored(&packet.headers, [parts.0, parts.1], &flow, &mut joined);
         prop_assert_eq!(&joined, &whole);
         let mut around = vec![0x5a; packet.size()];
-        let (before, after) = rocev2::emit_zero_copy(&packet.headers, parts.into(), &flow, &mut around);
+        let (before, after) = rocev2::emit_zero_copy(&packet.headers, ([parts.0], parts.1), &flow, &mut around);
         prop_assert_eq!([&around[..before], parts.1, &around[before..before + after]].concat(), whole);
     }
 

@@ -32,6 +32,7 @@ Examples:
   pleach bench pingpong --transport shm --checksum crc-32c
   pleach bench pingpong --paths 2 --against none --format html --output pingpong.html
   pleach bench pingpong --between namespaces --mtu 9000
+  pleach bench pingpong --checksum authenticate
 
 Run nothing else on the machine meanwhile. For Open MPI, mpirun and mpicc must be in the path (Debian: openmpi-bin,
 libopenmpi-dev). Messages of Pleach have checksums, those of Open MPI do not.
@@ -54,7 +55,8 @@ pub(crate) struct BenchPingpongArgs {
     /// MTU of the link between namespaces, in bytes.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65_535))]
     mtu: u32,
-    /// Checksum of the messages: auto (as tuned), off, plain-udp (no ICRC either), or a name from docs/checksums.md.
+    /// Checksum of the messages: auto (as tuned), off, plain-udp (no ICRC either), authenticate or encrypt (as tuned, in packets that
+    /// PLEACH_SECURITY protects in this way, compared with auto), or a name from docs/checksums.md.
     #[arg(long, default_value = "auto")]
     checksum: PingpongChecksum,
     /// Paths over which long messages are striped; only for udp.
@@ -165,15 +167,22 @@ pub(crate) fn run(arguments: &BenchPingpongArgs) -> Result<CommandOutcome> {
         is_udp || arguments.between == PingpongPlacement::Processes,
         "namespaces share no memory: use --transport udp"
     );
-    ensure!(is_udp || arguments.checksum != PingpongChecksum::PlainUdp, "plain-udp is for --transport udp");
+    ensure!(
+        is_udp || !matches!(arguments.checksum, PingpongChecksum::PlainUdp | PingpongChecksum::Protected(_)),
+        "{} is for --transport udp",
+        arguments.checksum
+    );
     let link = PingpongLink::new(arguments.between, arguments.mtu)?;
     let mut notes = Vec::new();
     let open_mpi = arguments.against.find(runner::MPI_PEER_SOURCE, &mut notes);
     let mut checksums = vec![arguments.checksum.clone()];
-    for baseline in [PingpongChecksum::Off, arguments.transport.without_checks()] {
+    for baseline in [arguments.checksum.baseline(), arguments.transport.without_checks()] {
         if !checksums.contains(&baseline) {
             checksums.push(baseline);
         }
+    }
+    if matches!(arguments.checksum, PingpongChecksum::Protected(_)) {
+        notes.push("\"ICRC only\" has the same messages in packets without MACs".to_owned());
     }
     let before = StealTime::now();
     let runner = PingpongRunner { link: &link, transport: arguments.transport, sizes, seconds };
@@ -219,7 +228,7 @@ impl RoundTimes {
         let of = |checksum: &PingpongChecksum| micros(&self.ours, bytes, &checksum.to_string());
         let checked = of(checksum)?;
         let baseline = |wanted: PingpongChecksum| if *checksum == wanted { None } else { of(&wanted) };
-        let unchecked = baseline(PingpongChecksum::Off);
+        let unchecked = baseline(checksum.baseline());
         let plain_udp = baseline(PingpongChecksum::PlainUdp);
         let open_mpi = micros(&self.open_mpi, bytes, runner::OPEN_MPI);
         let limit = micros(&self.limit, bytes, limit::LIMIT);

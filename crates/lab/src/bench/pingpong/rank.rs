@@ -15,12 +15,16 @@ use checksum::Algorithm;
 use checksum::tuning::ChecksumTuning;
 use clap::Args;
 use engine::messaging::{MessageTransport, Messenger, ShmTransport, UdpTransport};
+use manager::AuthKey;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::MigrationRole;
 use protocol::messaging::{ChecksumPolicy, MessageCompletion, MessageSelector, MessagingSettings, RailIndex};
-use transport::udp::{Endpoint, EndpointOptions, QueuePairSetup, UdpPortIndex, UdpRoute, link_mtu_bytes};
+use transport::SecurityMode;
+use transport::udp::{
+    Endpoint, EndpointOptions, PacketSecurity, QueuePairSetup, UdpPortIndex, UdpRoute, link_mtu_bytes,
+};
 use units::{QpNumber, Rank};
 
 use super::PingpongTransport;
@@ -78,6 +82,8 @@ pub(crate) enum PingpongChecksum {
     Off,
     /// None, and packets without an ICRC: nothing is checked beyond UDP itself. Only a baseline; marked on the wire (P-103).
     PlainUdp,
+    /// As `Auto`, in packets that are protected in this mode.
+    Protected(SecurityMode),
     Named(Algorithm),
 }
 
@@ -89,7 +95,12 @@ impl FromStr for PingpongChecksum {
             "auto" => Ok(Self::Auto),
             "off" => Ok(Self::Off),
             "plain-udp" => Ok(Self::PlainUdp),
-            name => name.parse().map(Self::Named).map_err(|error| format!("{error}; or auto, off, plain-udp")),
+            "authenticate" => Ok(Self::Protected(SecurityMode::Authenticate)),
+            "encrypt" => Ok(Self::Protected(SecurityMode::Encrypt)),
+            name => name
+                .parse()
+                .map(Self::Named)
+                .map_err(|error| format!("{error}; or auto, off, plain-udp, authenticate, encrypt")),
         }
     }
 }
@@ -100,6 +111,7 @@ impl fmt::Display for PingpongChecksum {
             Self::Auto => f.write_str("auto"),
             Self::Off => f.write_str("off"),
             Self::PlainUdp => f.write_str("plain-udp"),
+            Self::Protected(mode) => mode.fmt(f),
             Self::Named(algorithm) => algorithm.fmt(f),
         }
     }
@@ -108,11 +120,24 @@ impl fmt::Display for PingpongChecksum {
 impl PingpongChecksum {
     fn settings(&self) -> MessagingSettings {
         let policy = match self {
-            Self::Auto => ChecksumPolicy::Tuned(*ChecksumTuning::for_this_machine()),
+            Self::Auto | Self::Protected(_) => ChecksumPolicy::Tuned(*ChecksumTuning::for_this_machine()),
             Self::Off | Self::PlainUdp => ChecksumPolicy::Off,
             Self::Named(algorithm) => ChecksumPolicy::Fixed(*algorithm),
         };
         MessagingSettings { checksum: policy, ..MessagingSettings::default() }
+    }
+
+    /// The protection of packets; its key is secret to nobody.
+    fn security(&self) -> PacketSecurity {
+        match self {
+            Self::Protected(mode) => mode.packets(AuthKey([7; 16])),
+            _ => PacketSecurity::Off,
+        }
+    }
+
+    /// What its time is compared with: the same without MACs, or messages without checksums.
+    pub(super) fn baseline(&self) -> Self {
+        if matches!(self, Self::Protected(_)) { Self::Auto } else { Self::Off }
     }
 }
 
@@ -203,7 +228,9 @@ fn connect_over_udp(arguments: &BenchPingpongRankArgs) -> Result<Vec<Messenger<U
             let link = addresses.iter().map(|address| link_mtu_bytes(address.ip())).min().unwrap_or(0);
             transport.connect(
                 *number,
-                QueuePairSetup { policy: ConnectionPolicy::conversation(), ..setup }.with_long_packets(link),
+                QueuePairSetup { policy: ConnectionPolicy::conversation(), ..setup }
+                    .with_security(checksum.security())
+                    .with_long_packets(link),
             )?;
         }
         // Neither rank sends before both are connected.

@@ -4,9 +4,11 @@
 //! The MAC of a message covers the edge and its direction, the packet number, the message's header and its payload; that of an acknowledgement, NAK or
 //! probe its headers; the MACs of a transfer cover its packets whole. They reject foreign, stale, forged and changed packets. Payloads go through a hash by a secret polynomial
 //! ([`SecretCrc64`]), which is fast and finds accidental damage as well, and its value through SipHash, together with the length.
-//! Nothing is encrypted. Rule: P-104.
+//! What must be secret is encrypted under the MAC ([`PayloadCipher`]). Rules: P-104, P-125.
 
 use std::hash::Hasher as _;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use checksum::SecretCrc64;
 use manager::AuthKey;
@@ -15,10 +17,12 @@ use units::QpNumber;
 use wire::Bth;
 use wire::transfer::HEADER_BYTES;
 
+use super::payload_cipher::PayloadCipher;
+
 /// The MAC of a message.
-pub(super) type MessageMac = [u8; MAC_BYTES];
+pub(crate) type MessageMac = [u8; MAC_BYTES];
 /// Its length.
-pub(super) const MAC_BYTES: usize = 8;
+pub(crate) const MAC_BYTES: usize = 8;
 
 /// Which end of an edge this process is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,20 +48,24 @@ impl EdgeSide {
 /// From which end of which edge a packet comes. All edges of a group share a key; with the direction in every MAC, a packet is of no use at
 /// another receiver, nor back at its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct EdgeDirection(u64);
+pub(crate) struct EdgeDirection(u64);
 
 impl EdgeDirection {
     /// Of multicasts, which go to all.
-    pub(super) const MULTICAST: Self = Self(u64::MAX);
+    pub(crate) const MULTICAST: Self = Self(u64::MAX);
 
     /// Of what this process sends over its edge `number`, which has the number `remote` at the other end.
-    pub(super) fn outgoing(number: QpNumber, remote: QpNumber, end: EdgeSide) -> Self {
+    pub(crate) fn outgoing(number: QpNumber, remote: QpNumber, end: EdgeSide) -> Self {
         Self(u64::from(number.0) | u64::from(remote.0) << 24 | (end as u64) << 48)
     }
 
     /// Of what arrives there.
-    pub(super) fn incoming(number: QpNumber, remote: QpNumber, end: EdgeSide) -> Self {
+    pub(crate) fn incoming(number: QpNumber, remote: QpNumber, end: EdgeSide) -> Self {
         Self::outgoing(remote, number, end.other())
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
     }
 }
 
@@ -68,6 +76,8 @@ pub struct KeyedMacs {
     hash: SecretCrc64,
     /// Of payloads of transfers: SipHash-1-3, because there are hundreds of packets per megabyte, and each lives for milliseconds.
     payload_function: SipHasher13,
+    cipher: OnceLock<PayloadCipher>,
+    encrypts: AtomicBool,
 }
 
 impl KeyedMacs {
@@ -83,27 +93,57 @@ impl KeyedMacs {
         };
         let payload_function = SipHasher13::new_with_keys(draw(), draw());
         let hash = SecretCrc64::new(draw);
-        Self { key, hash, payload_function }
+        Self { key, hash, payload_function, cipher: OnceLock::new(), encrypts: AtomicBool::new(false) }
     }
 
-    pub(super) fn key(&self) -> &AuthKey {
+    /// From now on payloads are sent encrypted, and accepted no other way.
+    pub(crate) fn encrypt(&self) {
+        self.encrypts.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether payloads are encrypted.
+    pub(crate) fn encrypts(&self) -> bool {
+        self.encrypts.load(Ordering::Relaxed)
+    }
+
+    /// What encrypts them.
+    pub(crate) fn cipher(&self) -> &PayloadCipher {
+        self.cipher.get_or_init(|| PayloadCipher::new(&self.key))
+    }
+
+    pub(crate) fn key(&self) -> &AuthKey {
         &self.key
     }
 
     /// The MAC of a message in a packet with this base header.
-    pub(super) fn message(&self, direction: EdgeDirection, bth: &Bth, header: &[u8], payload: &[u8]) -> MessageMac {
+    pub(crate) fn message(&self, direction: EdgeDirection, bth: &Bth, header: &[u8], payload: &[u8]) -> MessageMac {
         let mut hasher = SipHasher24::new_with_key(&self.key.0);
-        hasher.write_u64(direction.0);
-        let bits = u64::from(bth.acknowledge) << 32 | u64::from(bth.migrated) << 33;
-        hasher.write_u64(bits | u64::from(bth.psn.get()));
+        message_name(direction, bth).into_iter().for_each(|word| hasher.write_u64(word));
         hasher.write(header);
         hasher.write_u64(self.hash.value(payload));
         hasher.write_u64(payload.len() as u64);
         hasher.finish().to_be_bytes()
     }
 
+    /// The MAC of a packet of a queue pair, the `counter`-th that its sender sends.
+    pub(crate) fn packet(
+        &self,
+        direction: EdgeDirection,
+        counter: u64,
+        headers: &[u8],
+        payload: [&[u8]; 2],
+    ) -> MessageMac {
+        let mut hasher = SipHasher24::new_with_key(&self.key.0);
+        hasher.write_u64(direction.0);
+        hasher.write_u64(counter);
+        hasher.write(headers);
+        hasher.write_u64(self.hash.value_of_parts(payload));
+        hasher.write_u64((payload[0].len() + payload[1].len()) as u64);
+        hasher.finish().to_be_bytes()
+    }
+
     /// The MAC of the headers of an acknowledgement, a NAK or a probe.
-    pub(super) fn control(&self, direction: EdgeDirection, headers: &[u8]) -> MessageMac {
+    pub(crate) fn control(&self, direction: EdgeDirection, headers: &[u8]) -> MessageMac {
         let mut hasher = SipHasher24::new_with_key(&self.key.0);
         hasher.write_u64(direction.0);
         // Shorter than what the MAC of any message covers, so that neither is taken for the other.
@@ -135,15 +175,21 @@ impl KeyedMacs {
     }
 }
 
+/// What names a message within its group, beside its header.
+pub(crate) fn message_name(direction: EdgeDirection, bth: &Bth) -> [u64; 2] {
+    let bits = u64::from(bth.acknowledge) << 32 | u64::from(bth.migrated) << 33;
+    [direction.0, bits | u64::from(bth.psn.get())]
+}
+
 /// The MACs of the headers of one transfer: what they have in common is hashed once. With SipHash-1-3, like the payloads.
 #[derive(Clone)]
-pub(super) struct TransferMac {
+pub(crate) struct TransferMac {
     common: SipHasher13,
 }
 
 impl TransferMac {
     /// For packets whose headers have these bytes in common.
-    pub(super) fn new(macs: &KeyedMacs, direction: EdgeDirection, constant: &[u8]) -> Self {
+    pub(crate) fn new(macs: &KeyedMacs, direction: EdgeDirection, constant: &[u8]) -> Self {
         let mut common = SipHasher13::new_with_key(&macs.key.0);
         common.write_u64(direction.0);
         common.write(constant);
@@ -154,13 +200,22 @@ impl TransferMac {
 
     /// The MAC of a header of which everything but the MAC is written.
     #[inline]
-    pub(super) fn of(&self, header: &[u8; HEADER_BYTES]) -> MessageMac {
+    pub(crate) fn of(&self, header: &[u8; HEADER_BYTES]) -> MessageMac {
         let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| header[at + index]));
         let mut hasher = self.common;
         hasher.write_u64(word(32));
         hasher.write_u64(word(40));
         hasher.write_u16(u16::from_be_bytes([header[0], header[1]]));
         hasher.finish().to_be_bytes()
+    }
+
+    /// What hides the MAC of an encrypted payload: it depends on the payload alone, and equal payloads shall not look alike.
+    pub(crate) fn mask(&self, header: &[u8; HEADER_BYTES]) -> u64 {
+        let mut hasher = self.common;
+        // Shorter than what the MAC covers, so that neither is taken for the other.
+        hasher.write(&header[32..40]);
+        hasher.write(&header[..2]);
+        hasher.finish()
     }
 }
 

@@ -37,8 +37,8 @@ fn victims(mode: SecurityMode) -> Victims {
     }
     let pairs = [ends[0].create(), ends[1].create()];
     let bound = [ends[0].addresses()[0], ends[1].addresses()[0]];
-    for me in 0..2 {
-        let at = relays[me].local_addr().expect("bound");
+    for (me, relay) in relays.iter().enumerate() {
+        let at = relay.local_addr().expect("bound");
         let role = if me == 0 { MigrationRole::Leader } else { MigrationRole::Follower };
         let route = UdpRoute::new(UdpPortIndex(0), at);
         let setup = QueuePairSetup::new(pairs[1 - me], FIRST_PSN, FIRST_PSN, vec![route], role);
@@ -262,8 +262,8 @@ fn a_flood_without_the_key_gets_no_answer() {
     let pair = victims.pairs[1];
     let mut answers = 0;
     for round in 0..200_u32 {
-        for number in 0..20 {
-            let opcode = if number % 2 == 0 { Opcode::Protected } else { Opcode::SendOnly };
+        for number in 0..20_u32 {
+            let opcode = if number.is_multiple_of(2) { Opcode::Protected } else { Opcode::SendOnly };
             let headers = PacketHeaders::from(Bth::new(opcode, pair, Psn::new(round * 20 + number)));
             let payload = vec![number as u8; number as usize * 60];
             let mut bytes = vec![0; headers.size_with(payload.len())];

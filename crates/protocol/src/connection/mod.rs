@@ -15,6 +15,7 @@ mod congestion;
 mod damage;
 mod frame;
 mod frame_headers;
+mod link_errors;
 pub mod path;
 mod policy;
 mod receiver;
@@ -29,7 +30,7 @@ pub use damage::{Damage, DamageOutcome};
 pub use frame::{FatalNak, Frame, FramePath, FramePurpose, MigrationBit, OutgoingFrame};
 pub use frame_headers::{control_frame, control_headers, migration_bit};
 pub use path::Paths;
-pub use policy::{CongestionControl, ConnectionPolicy, LossRecovery, RetransmitTimer};
+pub use policy::{CongestionControl, ConnectionPolicy, CopyPolicy, LossRecovery, RetransmitTimer};
 pub use receiver::PsnPosition;
 pub use sender::{AckRequest, RetryExceeded};
 

@@ -7,6 +7,8 @@ use units::Span;
 pub struct ConnectionPolicy {
     /// How many times a frame is sent in a row at first (1: no replication).
     pub copies: u8,
+    /// Whether more copies are sent where errors are frequent.
+    pub replication: CopyPolicy,
     /// How many times it is sent after a NAK or a timeout.
     pub resend_copies: u8,
     /// Unacknowledged frames; further messages wait.
@@ -35,6 +37,15 @@ pub struct ConnectionPolicy {
     /// A deliberate defect of every machine with this policy.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<crate::sabotage::MachineSabotage>,
+}
+
+/// How the number of copies is determined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyPolicy {
+    /// It is the policy's `copies`.
+    Fixed,
+    /// At least the policy's `copies`, and more while the peer reports errors (P-126).
+    Measured,
 }
 
 /// What bounds the frames in flight.
@@ -69,6 +80,7 @@ impl Default for ConnectionPolicy {
     fn default() -> Self {
         Self {
             copies: 1,
+            replication: CopyPolicy::Fixed,
             resend_copies: 1,
             window: 64,
             congestion_control: CongestionControl::Off,

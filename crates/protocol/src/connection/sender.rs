@@ -9,7 +9,8 @@ use units::{Psn, Span, Time};
 
 use super::congestion::CongestionWindow;
 use super::frame::{Frame, FramePurpose, OutgoingFrame};
-use super::policy::{CongestionControl, ConnectionPolicy, RetransmitTimer};
+use super::link_errors::{LinkErrors, SHORT_OPERATION_FRAMES};
+use super::policy::{CongestionControl, ConnectionPolicy, CopyPolicy, RetransmitTimer};
 use super::rtt::RttEstimator;
 
 /// Why a connection failed.
@@ -77,6 +78,7 @@ pub(super) struct Sender<M> {
     tail_probe_sent: bool,
     rtt: RttEstimator,
     congestion: CongestionWindow,
+    errors: LinkErrors,
 }
 
 impl<M: Clone> Sender<M> {
@@ -97,6 +99,7 @@ impl<M: Clone> Sender<M> {
             tail_probe_sent: false,
             rtt: RttEstimator::default(),
             congestion: CongestionWindow::default(),
+            errors: LinkErrors::default(),
         }
     }
 
@@ -154,8 +157,18 @@ impl<M: Clone> Sender<M> {
             || !self.has_room(policy);
         self.unacknowledged[position].requested_ack = wants_ack;
         let frame = Frame::Data { psn, wants_ack, message };
-        out(OutgoingFrame::new(frame, policy.copies, FramePurpose::First));
+        let copies = self.copies(policy, position);
+        self.errors.note_sent(copies);
+        out(OutgoingFrame::new(frame, copies, FramePurpose::First));
         psn
+    }
+
+    /// How often a frame is sent at first, behind so many unacknowledged ones.
+    fn copies(&self, policy: &ConnectionPolicy, position: usize) -> u8 {
+        match policy.replication {
+            CopyPolicy::Measured if position < SHORT_OPERATION_FRAMES => self.errors.copies().max(policy.copies),
+            CopyPolicy::Measured | CopyPolicy::Fixed => policy.copies,
+        }
     }
 
     fn number(&self, position: usize) -> Psn {
@@ -205,6 +218,7 @@ impl<M: Clone> Sender<M> {
         }
         self.release(policy, now, count);
         self.note_response(); // A NAK is a response.
+        self.errors.note_error();
         // P-7: the first NAK for a number retransmits all frames from it on; repeated ones only that frame. Otherwise every damaged
         // retransmission would cause a full window of further packets, without end.
         if self.last_nak.replace(expected) == Some(expected) {
@@ -482,6 +496,7 @@ impl<M: Clone> Sender<M> {
     ) {
         self.rtt = RttEstimator::default();
         self.congestion = CongestionWindow::default();
+        self.errors = LinkErrors::default();
         self.timeouts = 0;
         self.tail_probe_sent = false;
         self.repeated_naks = 0;

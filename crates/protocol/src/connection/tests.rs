@@ -3,7 +3,8 @@
 use units::{Span, Time};
 
 use super::{
-    AckRequest, Connection, ConnectionPolicy, Damage, DamageOutcome, Frame, FramePath, FramePurpose, OutgoingFrame,
+    AckRequest, Connection, ConnectionPolicy, CopyPolicy, Damage, DamageOutcome, Frame, FramePath, FramePurpose,
+    OutgoingFrame,
 };
 
 type Out = Vec<OutgoingFrame<u32>>;
@@ -200,4 +201,65 @@ fn marked_copies_count_but_at_least_one_must_be_damaged_on_this_link() {
     }
     assert_eq!(far.handle_damage(Damage::Here, &mut |outgoing| out.push(outgoing)), DamageOutcome::Reported);
     assert!(is_nak(&out));
+}
+
+/// Sends messages one by one over a link that damages one packet in so many, in both directions: how many arrived only after a
+/// repair, and packets per message.
+fn over_a_bad_link(replication: CopyPolicy, one_in: u64, messages: u32) -> (u32, f64) {
+    let policy = ConnectionPolicy { replication, ..ConnectionPolicy::default() };
+    let mut ends = [Connection::new(policy), Connection::new(policy)];
+    let (mut state, mut packets, mut repaired) = (1_u64, 0_u64, 0);
+    let mut is_damaged = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33).is_multiple_of(one_in)
+    };
+    for message in 0..messages {
+        let mut flying: Vec<(usize, Out)> = vec![(1, send(&mut ends[0], message))];
+        let (mut delivered, mut is_first, mut rounds) = (0, true, 0);
+        while let Some((to, out)) = flying.pop() {
+            for outgoing in out {
+                for _ in 0..outgoing.copies {
+                    packets += 1;
+                    let (message_here, reply) = match is_damaged() {
+                        true => (None, damage(&mut ends[to]).1),
+                        false => receive(&mut ends[to], &outgoing.frame),
+                    };
+                    if let Some(arrived) = message_here {
+                        assert_eq!(arrived, message, "in order");
+                        delivered += 1;
+                        repaired += u32::from(!is_first);
+                    }
+                    flying.insert(0, (1 - to, reply));
+                }
+            }
+            is_first = false;
+            rounds += 1;
+            assert!(rounds < 1_000, "it does not settle");
+        }
+        // A NAK was lost: the timeout repairs it.
+        while delivered == 0 {
+            let mut out = Out::new();
+            let late = at(u64::from(message) * 1_000 + 500);
+            ends[0].handle_timeout(late, &mut |outgoing| out.push(outgoing)).expect("the peer lives");
+            let arrived = out.iter().find_map(|outgoing| receive(&mut ends[1], &outgoing.frame).0);
+            assert_eq!(arrived, Some(message));
+            (delivered, repaired) = (1, repaired + 1);
+        }
+        assert_eq!(delivered, 1, "once");
+        let psn = units::Psn::new(message);
+        ends[0].confirm(at(1), psn, &mut |_| ());
+    }
+    (repaired, packets as f64 / f64::from(messages))
+}
+
+#[test]
+fn copies_spare_a_bad_link_most_repairs_and_cost_a_good_one_nothing() {
+    let (repaired, packets) = over_a_bad_link(CopyPolicy::Measured, 1 << 40, 20_000);
+    assert_eq!(repaired, 0);
+    assert!(packets < 1.1, "{packets} packets per message");
+    let (repaired, _) = over_a_bad_link(CopyPolicy::Fixed, 1_000, 40_000);
+    assert!(repaired > 20, "without copies {repaired} of 40,000 messages wait for a repair");
+    let (repaired, packets) = over_a_bad_link(CopyPolicy::Measured, 1_000, 40_000);
+    assert!(repaired < 8, "with copies {repaired} of 40,000 messages wait for a repair");
+    assert!((1.5..2.2).contains(&packets), "{packets} packets per message");
 }

@@ -12,7 +12,7 @@ pub use multicast_group::{MulticastRole, MulticastSocket, ReceivedMulticast};
 pub use transfer_packets::{NoTransfers, TransferPackets, TransferSink, UnverifiedPart};
 pub use tree_edges::{ReadySockets, TreeEdge, TreeEdges};
 
-use protocol::connection::{ConnectionPolicy, LossRecovery};
+use protocol::connection::{ConnectionPolicy, CopyPolicy, LossRecovery};
 use units::Span;
 
 /// The connection policy of tree edges over UDP.
@@ -21,6 +21,8 @@ pub fn edge_policy() -> ConnectionPolicy {
     // So the sender repeats it soon, and then no more often than a connection with nothing to wait for.
     ConnectionPolicy {
         loss_recovery: LossRecovery::GoBackN,
+        // The repair of a damaged packet takes a round trip, which is as long as a whole short operation.
+        replication: CopyPolicy::Measured,
         window: 256,
         timeout: Span::from_micros(5_000),
         ..ConnectionPolicy::datagram()

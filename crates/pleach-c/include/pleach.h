@@ -149,7 +149,8 @@ pleach_status pleach_gather_v(const pleach_communicator *communicator, const voi
 pleach_status pleach_scatter_v(const pleach_communicator *communicator, const void *input, void *output,
                                const size_t *byte_counts, uint32_t root);
 
-/* Non-blocking forms: started now, waited for with pleach_wait. */
+/* Non-blocking forms: started now, waited for with pleach_wait. They work in the vector itself: until then the caller neither reads nor
+ * changes it. */
 pleach_status pleach_start_barrier(const pleach_communicator *communicator, pleach_request **request);
 pleach_status pleach_start_broadcast(const pleach_communicator *communicator, void *buffer, size_t bytes, uint32_t root,
                                      pleach_request **request);
@@ -159,7 +160,8 @@ pleach_status pleach_start_reduce(const pleach_communicator *communicator, void 
                                   pleach_operator op, uint32_t root, pleach_request **request);
 /* 1 if the operation is complete, otherwise 0. Does not block. */
 int pleach_test(const pleach_request *request);
-/* Blocks until the operation is complete, writes the result to the vector and frees the request. NULL is allowed. */
+/* Blocks until the operation is complete and frees the request. The result is in the vector; after an error what it holds is unspecified.
+ * NULL is allowed. */
 pleach_status pleach_wait(pleach_request *request);
 
 /* The message of the last error of this thread; valid until its next call. */

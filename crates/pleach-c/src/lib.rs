@@ -10,7 +10,7 @@ mod status;
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
 
-use pleach::{Communicator, ElementType, Operator, ReductionKind, Request};
+use pleach::{Communicator, ElementType, LentRequest, Operator, ReductionKind};
 
 use status::{PleachStatus, guard, join_failure};
 
@@ -21,7 +21,7 @@ pub struct CommunicatorHandle {
 
 /// A non-blocking operation, as C holds it.
 pub struct RequestHandle {
-    request: Request<'static, u8>,
+    request: LentRequest,
 }
 
 /// Where the caller wants a handle; uninitialized before.
@@ -239,7 +239,10 @@ pub extern "C" fn pleach_start_barrier(
     communicator: Option<&CommunicatorHandle>,
     request: HandleOut<'_, RequestHandle>,
 ) -> PleachStatus {
-    guard(|| write_handle(request, Some(RequestHandle { request: communicator_of(communicator)?.start_barrier()? })))
+    guard(|| {
+        let started = communicator_of(communicator)?.start_lent_barrier()?;
+        write_handle(request, Some(RequestHandle { request: started }))
+    })
 }
 
 /// Starts a broadcast.
@@ -253,7 +256,10 @@ pub unsafe extern "C" fn pleach_start_broadcast(
 ) -> PleachStatus {
     guard(|| {
         // SAFETY: the header requires it of the caller, until the request has been waited for.
-        let started = communicator_of(communicator)?.start_broadcast(unsafe { slice(buffer, length) }?, root)?;
+        let started = unsafe {
+            let bytes = slice(buffer, length)?;
+            communicator_of(communicator)?.start_lent_broadcast(bytes.as_mut_ptr(), length, root)?
+        };
         write_handle(request, Some(RequestHandle { request: started }))
     })
 }
@@ -270,9 +276,11 @@ pub unsafe extern "C" fn pleach_start_all_reduce(
 ) -> PleachStatus {
     guard(|| {
         let (kind, length) = reduction_of(count, element, operator)?;
-        // SAFETY: the header requires it of the caller.
-        let vector = unsafe { slice(vector, length) }?;
-        let started = communicator_of(communicator)?.start_all_reduce_bytes(vector, kind)?;
+        // SAFETY: the header requires it of the caller, until the request has been waited for.
+        let started = unsafe {
+            let bytes = slice(vector, length)?;
+            communicator_of(communicator)?.start_lent_all_reduce(bytes.as_mut_ptr(), length, kind)?
+        };
         write_handle(request, Some(RequestHandle { request: started }))
     })
 }
@@ -290,9 +298,11 @@ pub unsafe extern "C" fn pleach_start_reduce(
 ) -> PleachStatus {
     guard(|| {
         let (kind, length) = reduction_of(count, element, operator)?;
-        // SAFETY: the header requires it of the caller.
-        let vector = unsafe { slice(vector, length) }?;
-        let started = communicator_of(communicator)?.start_reduce_bytes(vector, kind, root)?;
+        // SAFETY: the header requires it of the caller, until the request has been waited for.
+        let started = unsafe {
+            let bytes = slice(vector, length)?;
+            communicator_of(communicator)?.start_lent_reduce(bytes.as_mut_ptr(), length, kind, root)?
+        };
         write_handle(request, Some(RequestHandle { request: started }))
     })
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bootstrap::JobEnvironment;
 use engine::aggregation::TreeEdgeCounters;
+use hostmem::team::CollectiveBuffers;
 use protocol::collective::CollectiveOperation;
 use reduce::{ElementType, Operator, ReductionKind, WideFloat};
 use units::{GroupId, Rank};
@@ -14,7 +15,6 @@ use crate::error::{Error, JoinError};
 use crate::formation::form;
 use crate::hierarchical_operation::barrier_kind;
 use crate::job_process::JobProcess;
-use crate::request::Request;
 use crate::settings::Settings;
 use crate::statistics::CommunicatorStatistics;
 
@@ -157,90 +157,8 @@ impl Communicator {
         if root == self.rank() {
             self.inner.run(collective, bytes)
         } else {
-            self.inner.run(collective, &mut bytes.to_vec())
+            self.inner.run_on(collective, &mut CollectiveBuffers::InputOnly(bytes))
         }
-    }
-
-    /// Starts an [`Self::all_reduce`].
-    ///
-    /// # Errors
-    /// As [`Self::all_reduce`].
-    pub fn start_all_reduce<'v, T: Datatype>(
-        &self,
-        vector: &'v mut [T],
-        operator: Operator,
-    ) -> Result<Request<'v, T>, Error> {
-        let kind = plain_kind::<T>(operator)?;
-        self.start(CollectiveOperation::AllReduce { kind }, vector)
-    }
-
-    /// Starts an [`Self::all_reduce_bytes`].
-    ///
-    /// # Errors
-    /// As [`Self::all_reduce`].
-    pub fn start_all_reduce_bytes<'v>(
-        &self,
-        bytes: &'v mut [u8],
-        kind: ReductionKind,
-    ) -> Result<Request<'v, u8>, Error> {
-        check_multiple(bytes.len(), kind)?;
-        self.start(CollectiveOperation::AllReduce { kind }, bytes)
-    }
-
-    /// Starts a [`Self::reduce_bytes`].
-    ///
-    /// # Errors
-    /// As [`Self::all_reduce`].
-    pub fn start_reduce_bytes<'v>(
-        &self,
-        bytes: &'v mut [u8],
-        kind: ReductionKind,
-        root: u32,
-    ) -> Result<Request<'v, u8>, Error> {
-        check_multiple(bytes.len(), kind)?;
-        let request = self.start(CollectiveOperation::Reduce { root: Rank(root), kind }, bytes)?;
-        Ok(if root == self.rank() { request } else { request.without_result() })
-    }
-
-    /// Starts a [`Self::reduce`].
-    ///
-    /// # Errors
-    /// As [`Self::all_reduce`].
-    pub fn start_reduce<'v, T: Datatype>(
-        &self,
-        vector: &'v mut [T],
-        operator: Operator,
-        root: u32,
-    ) -> Result<Request<'v, T>, Error> {
-        let kind = plain_kind::<T>(operator)?;
-        let request = self.start(CollectiveOperation::Reduce { root: Rank(root), kind }, vector)?;
-        Ok(if root == self.rank() { request } else { request.without_result() })
-    }
-
-    /// Starts a [`Self::broadcast`].
-    ///
-    /// # Errors
-    /// As [`Self::broadcast`].
-    pub fn start_broadcast<'v, T: Datatype>(&self, vector: &'v mut [T], root: u32) -> Result<Request<'v, T>, Error> {
-        self.start(CollectiveOperation::Broadcast { root: Rank(root) }, vector)
-    }
-
-    /// Starts a [`Self::barrier`].
-    ///
-    /// # Errors
-    /// As [`Self::barrier`].
-    pub fn start_barrier(&self) -> Result<Request<'static, u8>, Error> {
-        self.start(CollectiveOperation::Barrier, &mut [])
-    }
-
-    fn start<'v, T: Datatype>(
-        &self,
-        collective: CollectiveOperation,
-        vector: &'v mut [T],
-    ) -> Result<Request<'v, T>, Error> {
-        let bytes = bytemuck::cast_slice::<T, u8>(vector).to_vec();
-        let id = self.inner.start(collective, bytes)?;
-        Ok(Request::new(Arc::clone(&self.inner), id, vector))
     }
 
     /// Explains how a broadcast of so many bytes would be done between hosts, and why.

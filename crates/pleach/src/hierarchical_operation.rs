@@ -31,6 +31,53 @@ pub(crate) enum OperationBuffer {
     Borrowed,
     /// Its own; the caller gets them back on completion.
     Owned(Vec<u8>),
+    /// Somebody else's, until the operation is over.
+    Lent(LentMemory),
+}
+
+impl OperationBuffer {
+    /// The bytes, if they need not be passed with every step.
+    pub(crate) fn bytes(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Self::Borrowed => None,
+            Self::Owned(bytes) => Some(bytes),
+            Self::Lent(memory) => Some(memory.bytes()),
+        }
+    }
+
+    /// What the caller gets back: the result of a borrowed or lent buffer is in place.
+    pub(crate) fn into_owned(self) -> Vec<u8> {
+        match self {
+            Self::Owned(bytes) => bytes,
+            Self::Borrowed | Self::Lent(_) => Vec::new(),
+        }
+    }
+}
+
+/// Memory that an operation may use until it is over, wherever it is advanced.
+pub(crate) struct LentMemory {
+    place: *mut u8,
+    length: usize,
+}
+
+// SAFETY: whoever lent the memory has given it up (`LentMemory::new`), and the operation is advanced under the communicator's lock.
+unsafe impl Send for LentMemory {}
+
+impl LentMemory {
+    /// # Safety
+    /// Until the operation that gets it is over, `length` bytes are readable and writable there, and nobody else uses them.
+    pub(crate) unsafe fn new(place: *mut u8, length: usize) -> Self {
+        Self { place, length }
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: guaranteed by whoever lent it, until the operation is over (`new`).
+        unsafe { std::slice::from_raw_parts_mut(self.place, self.length) }
+    }
 }
 
 /// This rank's role within its host.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use protocol::collective::{
     AggregationAvailability, CollectiveOperation, MEASURED_BYTES, MEASURED_KIND, MeasuredTimes, MethodPreferences,
-    MethodTimes, PreferredMethod,
+    MethodTimes, PreferredMethod, TransportCosts,
 };
 
 use crate::communicator_inner::{CommunicatorInner, SelectionContext};
@@ -27,6 +27,7 @@ const METHODS: [PreferredMethod; 2] = [PreferredMethod::Hosts, PreferredMethod::
 pub(crate) fn measure(
     communicator: &CommunicatorInner,
     aggregation: AggregationAvailability,
+    network_costs: Option<TransportCosts>,
 ) -> Result<MeasuredTimes, Error> {
     let statistics = communicator.statistics();
     let rounds = if communicator.leaders_per_cpu() > 1 { OVERSUBSCRIBED_ROUNDS } else { ROUNDS };
@@ -34,7 +35,13 @@ pub(crate) fn measure(
     for method in METHODS {
         let preferences = MethodPreferences::for_all(method);
         let reason = "being measured".to_owned();
-        communicator.set_selection(SelectionContext { aggregation, preferences, measured: None, reason });
+        communicator.set_selection(SelectionContext {
+            aggregation,
+            preferences,
+            network_costs,
+            measured: None,
+            reason,
+        });
         for bytes in MEASURED_BYTES {
             times.push(mean_ns(communicator, bytes as usize, rounds)?);
         }

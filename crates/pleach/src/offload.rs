@@ -22,6 +22,7 @@ use crate::communicator_inner::{CommunicatorInner, SelectionContext};
 use crate::error::{Error, JoinError};
 use crate::job_process::JobAdmission;
 use crate::method_trial;
+use crate::network_costs::NetworkCosts;
 use crate::settings::ResultDeliveryMode;
 
 /// What the key that encrypts the manager's reply is for.
@@ -55,6 +56,9 @@ struct AggregationReply {
     reason: String,
     /// The first rank's preferences, which hold for all: all ranks must use the same method.
     algorithms: String,
+    /// What the first rank knows of the network.
+    #[serde(default)]
+    network_costs: Option<NetworkCosts>,
     /// A job without a tree must not start.
     is_required: bool,
 }
@@ -83,6 +87,7 @@ pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), JoinE
         communicator.set_selection(SelectionContext {
             aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoNodes),
             preferences: MethodPreferences::default(),
+            network_costs: None,
             measured: None,
             reason: "all ranks are on one host".to_owned(),
         });
@@ -101,6 +106,7 @@ pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), JoinE
         return Err(JoinError::NoNodes { reason: reply.reason });
     }
     let preferences: MethodPreferences = reply.algorithms.parse().map_err(Error::internal)?;
+    let network_costs = reply.network_costs.map(|found| found.costs());
     let aggregation = match &reply.group {
         None => AggregationAvailability::Unavailable(reply.no_tree.into()),
         Some(group) => AggregationAvailability::Offered(AggregationOffer {
@@ -115,11 +121,12 @@ pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), JoinE
     };
     let measured = match aggregation {
         AggregationAvailability::Offered(_) if !preferences.covers_reductions() => {
-            Some(method_trial::measure(communicator, aggregation)?)
+            Some(method_trial::measure(communicator, aggregation, network_costs)?)
         }
         _ => None,
     };
-    communicator.set_selection(SelectionContext { aggregation, preferences, measured, reason: reply.reason });
+    let reason = reply.reason;
+    communicator.set_selection(SelectionContext { aggregation, preferences, network_costs, measured, reason });
     if communicator.rank() == 0 {
         communicator.process().shared.engine().confirm_tree(communicator.context());
     }
@@ -209,6 +216,7 @@ fn ask(communicator: &CommunicatorInner, distribution: DistributionSpec) -> Aggr
         no_tree: NoTreeReason::Unmanaged,
         reason: "no manager is configured (PLEACH_MANAGER)".to_owned(),
         algorithms: process.settings.algorithms.to_string(),
+        network_costs: process.settings.network_costs,
         // A job does not start without nodes; later communicators may do without.
         is_required: process.settings.manager_required && communicator.context() == WORLD_CONTEXT,
     };

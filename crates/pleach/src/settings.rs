@@ -10,6 +10,7 @@ use transport::udp::{FaultInjector, local_address_towards};
 
 use crate::environment::variable;
 use crate::error::JoinError;
+use crate::network_costs::{NETWORK_COSTS, NetworkCosts};
 
 const ADDRESSES: &str = "PLEACH_ADDRESSES";
 const ALGORITHM: &str = "PLEACH_ALGORITHM";
@@ -46,6 +47,9 @@ pub struct Settings {
     /// Methods between hosts to use instead of the fastest (`PLEACH_ALGORITHM`, such as `hbcast` or
     /// `barrier=hgsync,allreduce=ring`). Rank 0's setting holds for all ranks.
     pub algorithms: MethodPreferences,
+    /// What the network costs, for the choice of algorithms (`PLEACH_NETWORK_COSTS`, a file; default: the one that `pleach tune --network`
+    /// has left in the user's cache, if any). Rank 0's setting holds for all ranks.
+    pub network_costs: Option<NetworkCosts>,
     /// A function that a thread calls from time to time while it waits long in an operation. For libraries whose own progress
     /// depends on the threads that call them. It must not use the communicator that waits.
     pub progress_callback: Option<fn()>,
@@ -94,6 +98,7 @@ impl Settings {
                 .map_err(|error| invalid(SecurityMode::VARIABLE, error.to_string()))?,
             algorithms: variable(ALGORITHM)
                 .map_or(Ok(MethodPreferences::default()), |text| parse_algorithms(&text))?,
+            network_costs: NetworkCosts::for_jobs(variable(NETWORK_COSTS).as_deref())?,
             progress_callback: None,
         };
         Ok(settings)

@@ -41,6 +41,11 @@ impl TuningCache {
         Self(path.into())
     }
 
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.0
+    }
+
     /// The file for this processor.
     pub fn file(&self) -> PathBuf {
         self.file_of(&processor_identity())

@@ -30,11 +30,13 @@ fn as_a_rank() {
         // Multicasts of several groups do not interfere, nor do operations in flight beside them.
         let mut first = [u64::from(round); 3];
         let mut second = [if groups[1].rank() == 0 { u64::from(round) + 5 } else { 0 }];
-        let sum = groups[0].start_all_reduce(&mut first, pleach::Operator::Sum).expect("it starts");
-        let cast = groups[1].start_broadcast(&mut second, 0).expect("it starts");
-        groups[2].barrier().expect("all ranks join");
-        sum.wait().expect("all add");
-        cast.wait().expect("every rank takes part");
+        pleach::scope(|scope| {
+            let sum = groups[0].start_all_reduce(scope, &mut first, pleach::Operator::Sum).expect("it starts");
+            let cast = groups[1].start_broadcast(scope, &mut second, 0).expect("it starts");
+            groups[2].barrier().expect("all ranks join");
+            sum.wait().expect("all add");
+            cast.wait().expect("every rank takes part");
+        });
         assert_eq!(first, [u64::from(round) * u64::from(world.size()); 3]);
         assert_eq!(second, [u64::from(round) + 5]);
     }

@@ -186,6 +186,7 @@ impl TestCluster {
             operand_order: OperandOrder::Any,
             aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoManager),
             transport: TransportClass::Datagrams,
+            network_costs: None,
             measured: None,
             preferred: None,
         };

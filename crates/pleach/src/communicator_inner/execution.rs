@@ -16,7 +16,8 @@ use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMe
 use super::{CommunicatorInner, CommunicatorState};
 use crate::error::Error;
 use crate::hierarchical_operation::{
-    CollectiveRoute, HierarchicalOperation, HostTeams, InterHostResult, OperationBuffer, StageDriver, StartGate,
+    CollectiveRoute, HierarchicalOperation, HostTeams, InterHostResult, LentMemory, OperationBuffer, StageDriver,
+    StartGate,
 };
 use crate::progress_engine::ProgressEngine;
 
@@ -102,16 +103,31 @@ impl CommunicatorInner {
 
     /// Starts an operation on bytes of its own.
     pub(crate) fn start(&self, collective: CollectiveOperation, bytes: Vec<u8>) -> Result<u64, Error> {
+        let length = bytes.len();
+        self.start_on(collective, length, OperationBuffer::Owned(bytes))
+    }
+
+    /// Starts an operation on memory that is lent until it is over: until [`Self::wait`] or [`Self::poll`] has returned its result.
+    pub(crate) fn start_lent(&self, collective: CollectiveOperation, memory: LentMemory) -> Result<u64, Error> {
+        let length = memory.length();
+        self.start_on(collective, length, OperationBuffer::Lent(memory))
+    }
+
+    fn start_on(
+        &self,
+        collective: CollectiveOperation,
+        length: usize,
+        buffer: OperationBuffer,
+    ) -> Result<u64, Error> {
         let _in_library = self.process.activity.enter();
         let mut state = self.state();
         if self.layout.ranks.len() == 1 {
             self.inter_host(collective)?;
             let id = state.take_id();
-            state.completed.insert(id, Ok(bytes));
+            state.completed.insert(id, Ok(buffer.into_owned()));
             return Ok(id);
         }
-        let length = bytes.len();
-        let operation = self.begin(&mut state, collective, length, OperationBuffer::Owned(bytes))?;
+        let operation = self.begin(&mut state, collective, length, buffer)?;
         let id = operation.id;
         state.queue.push_back(operation);
         self.advance(&mut state, None);
@@ -230,14 +246,11 @@ impl CommunicatorInner {
         mut operation: HierarchicalOperation,
         borrowed: Option<&mut [u8]>,
     ) -> Result<Vec<u8>, Error> {
-        let mut owned = match std::mem::replace(&mut operation.buffer, OperationBuffer::Borrowed) {
-            OperationBuffer::Owned(bytes) => bytes,
-            OperationBuffer::Borrowed => Vec::new(),
-        };
-        let bytes = borrowed.unwrap_or(&mut owned);
+        let mut buffer = std::mem::replace(&mut operation.buffer, OperationBuffer::Borrowed);
+        let bytes = borrowed.or(buffer.bytes()).unwrap_or_default();
         let mut buffers = operation.buffers(&state.teams, bytes);
         self.complete(state, &mut operation, &mut buffers)?;
-        Ok(operation.take_result().unwrap_or(owned))
+        Ok(operation.take_result().unwrap_or_else(|| buffer.into_owned()))
     }
 
     /// Advances every operation in flight as far as it goes without blocking.
@@ -254,19 +267,14 @@ impl CommunicatorInner {
         let CommunicatorState { teams, queue, spare, .. } = state;
         let mut failed = None;
         for operation in queue.iter_mut() {
-            let mut owned = match &mut operation.buffer {
-                OperationBuffer::Owned(bytes) => Some(std::mem::take(bytes)),
-                OperationBuffer::Borrowed => None,
-            };
+            let mut buffer = std::mem::replace(&mut operation.buffer, OperationBuffer::Borrowed);
             let of_caller = borrowed.as_mut().filter(|(id, _)| *id == operation.id).map(|(_, bytes)| &mut **bytes);
-            let Some(bytes) = owned.as_deref_mut().or(of_caller) else {
+            let Some(bytes) = buffer.bytes().or(of_caller) else {
                 continue; // The caller's bytes are in another thread, which advances this operation itself.
             };
             let mut buffers = operation.buffers(teams, bytes);
             let result = operation.step(&mut buffers, teams, spare, &mut gate, &mut driver);
-            if let Some(bytes) = owned {
-                operation.buffer = OperationBuffer::Owned(bytes);
-            }
+            operation.buffer = buffer;
             if let Err(error) = result {
                 failed = Some(error);
                 break;
@@ -362,11 +370,7 @@ impl CommunicatorState {
         while let Some(index) = self.queue.iter().position(HierarchicalOperation::is_complete) {
             let Some(mut operation) = self.queue.remove(index) else { return };
             self.count(&operation);
-            let result = operation.take_result();
-            let bytes = match operation.buffer {
-                OperationBuffer::Owned(bytes) => result.unwrap_or(bytes),
-                OperationBuffer::Borrowed => Vec::new(),
-            };
+            let bytes = operation.take_result().unwrap_or_else(|| operation.buffer.into_owned());
             self.completed.insert(operation.id, Ok(bytes));
         }
     }

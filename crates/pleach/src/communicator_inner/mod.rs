@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use protocol::collective::{
     AggregationAvailability, AggregationUnavailable, CollectiveOperation, MeasuredTimes, MethodPreferences,
+    TransportCosts,
 };
 use units::GroupId;
 
@@ -34,6 +35,8 @@ const AGREEMENT_POLL: Duration = Duration::from_millis(1);
 pub(crate) struct SelectionContext {
     pub aggregation: AggregationAvailability,
     pub preferences: MethodPreferences,
+    /// Costs of the network, if they were measured once.
+    pub network_costs: Option<TransportCosts>,
     /// Times among the hosts and through the nodes.
     pub measured: Option<MeasuredTimes>,
     /// Why aggregation nodes are available, or are not.
@@ -85,6 +88,7 @@ impl CommunicatorInner {
         let selection = SelectionContext {
             aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoManager),
             preferences: MethodPreferences::default(),
+            network_costs: None,
             measured: None,
             reason: "no manager is configured".to_owned(),
         };

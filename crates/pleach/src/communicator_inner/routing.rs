@@ -2,7 +2,8 @@
 
 use hostmem::team::TeamCall;
 use protocol::collective::{
-    CollectiveOperation, InterHostMethod, MethodChoice, OperandOrder, SelectionInput, TransportClass, choose_method,
+    CollectiveOperation, InterHostMethod, MethodChoice, MethodPreferences, OperandOrder, SelectionInput,
+    TransportClass, choose_method,
 };
 use units::Rank;
 
@@ -18,6 +19,13 @@ impl CommunicatorInner {
     pub(crate) fn set_selection(&self, selection: SelectionContext) {
         *self.selection() = selection;
         self.state().routes.clear();
+    }
+
+    /// Sets the preferences of later operations; returns the earlier ones. The same at all ranks.
+    pub(crate) fn prefer(&self, preferences: MethodPreferences) -> MethodPreferences {
+        let before = std::mem::replace(&mut self.selection().preferences, preferences);
+        self.state().routes.clear();
+        before
     }
 
     /// How an operation would be done between hosts, and why.
@@ -49,9 +57,9 @@ impl CommunicatorInner {
     }
 
     pub(super) fn choose(&self, collective: CollectiveOperation, bytes: usize) -> MethodChoice {
-        let (aggregation, preferences, measured) = {
+        let (aggregation, preferences, network_costs, measured) = {
             let selection = self.selection();
-            (selection.aggregation, selection.preferences, selection.measured)
+            (selection.aggregation, selection.preferences, selection.network_costs, selection.measured)
         };
         choose_method(&SelectionInput {
             collective,
@@ -62,6 +70,7 @@ impl CommunicatorInner {
             operand_order: OperandOrder::Any,
             aggregation,
             transport: TransportClass::Datagrams,
+            network_costs,
             measured,
             preferred: preferences.of(&collective),
         })

@@ -160,25 +160,27 @@ fn blocks_go_between_other_operations_in_flight() {
         let world = world();
         for round in 0..10 {
             let (mut one, mut two) = (vec![round; 3], vec![round + 1; 30_000]);
-            let first = world.start_all_reduce(&mut one, Operator::Sum).expect("started");
-            let kind = pleach::ReductionKind::new(pleach::ElementType::I64, Operator::Sum).expect("defined");
-            let bytes = |values: &[i64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-            // Several pieces within the host, while later operations are already started.
-            let scan = world.start_owned_scan(bytes(&vector(world.rank(), 9_000)), kind).expect("started");
-            let scatter = world.start_owned_reduce_scatter(bytes(&vector(world.rank(), 4 * 9_000)), kind);
-            let scatter = scatter.expect("started");
-            let last = world.start_all_reduce(&mut two, Operator::Max).expect("started");
-            check_copies(&world, 300);
-            let (mut prefix, mut block) = (None, None);
-            while prefix.is_none() || block.is_none() {
-                prefix = prefix.or_else(|| scan.poll());
-                block = block.or_else(|| scatter.poll());
-            }
-            assert!(prefix == Some(Ok(bytes(&sum(0..world.rank() + 1, 9_000)))));
-            let all = sum(0..4, 4 * 9_000);
-            assert!(block == Some(Ok(bytes(&all[world.rank() as usize * 9_000..][..9_000]))));
-            first.wait().expect("done");
-            last.wait().expect("done");
+            pleach::scope(|scope| {
+                let first = world.start_all_reduce(scope, &mut one, Operator::Sum).expect("started");
+                let kind = pleach::ReductionKind::new(pleach::ElementType::I64, Operator::Sum).expect("defined");
+                let bytes = |values: &[i64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+                // Several pieces within the host, while later operations are already started.
+                let scan = world.start_owned_scan(bytes(&vector(world.rank(), 9_000)), kind).expect("started");
+                let scatter = world.start_owned_reduce_scatter(bytes(&vector(world.rank(), 4 * 9_000)), kind);
+                let scatter = scatter.expect("started");
+                let last = world.start_all_reduce(scope, &mut two, Operator::Max).expect("started");
+                check_copies(&world, 300);
+                let (mut prefix, mut block) = (None, None);
+                while prefix.is_none() || block.is_none() {
+                    prefix = prefix.or_else(|| scan.poll());
+                    block = block.or_else(|| scatter.poll());
+                }
+                assert!(prefix == Some(Ok(bytes(&sum(0..world.rank() + 1, 9_000)))));
+                let all = sum(0..4, 4 * 9_000);
+                assert!(block == Some(Ok(bytes(&all[world.rank() as usize * 9_000..][..9_000]))));
+                first.wait().expect("done");
+                last.wait().expect("done");
+            });
             assert!(one == [4 * round; 3] && two.iter().all(|value| *value == round + 1));
         }
     });

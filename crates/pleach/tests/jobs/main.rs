@@ -2,6 +2,7 @@
 
 mod block_collectives;
 mod local_services;
+mod network_costs;
 mod packet_security;
 mod rank_processes;
 
@@ -71,22 +72,23 @@ fn requests_complete_in_any_order_of_waiting() {
             if world.rank() == 2 {
                 d = [round; 9];
             }
-            let first = world.start_all_reduce(&mut a, Operator::Sum).expect("started");
-            let second = world.start_all_reduce(&mut b, Operator::Max).expect("started");
-            let third = world.start_barrier().expect("started");
-            let fourth = world.start_broadcast(&mut d, 2).expect("started");
-            world.all_reduce(&mut c, Operator::Sum).expect("in between");
-            fourth.wait().expect("done");
-            if round % 2 == 0 {
-                second.wait().expect("done");
-            } else {
-                while !second.test() {}
-                drop(second);
-            }
-            third.wait().expect("done");
-            first.wait().expect("done");
+            pleach::scope(|scope| {
+                let first = world.start_all_reduce(scope, &mut a, Operator::Sum).expect("started");
+                let second = world.start_all_reduce(scope, &mut b, Operator::Max).expect("started");
+                let third = world.start_barrier(scope).expect("started");
+                let fourth = world.start_broadcast(scope, &mut d, 2).expect("started");
+                world.all_reduce(&mut c, Operator::Sum).expect("in between");
+                assert_eq!(fourth.wait().expect("done"), [round; 9]);
+                match round % 3 {
+                    0 => assert_eq!(second.wait().expect("done")[0], round + 1),
+                    1 => while !second.test() {},
+                    _ => std::mem::forget(second), // The scope waits for it.
+                }
+                third.wait().expect("done");
+                first.wait().expect("done");
+            });
             assert_eq!((&a[..], c, d), (&[round * 4; 3][..], [round * 4], [round; 9]));
-            assert!(round % 2 == 1 || b.iter().all(|value| *value == round + 1));
+            assert!(b.iter().all(|value| *value == round + 1));
         }
     });
 }
@@ -188,11 +190,12 @@ fn ranks_that_are_killed_together_are_the_same_set_at_all_others() {
         let result = match world.rank() % 2 {
             _ if first.is_err() => first,
             0 => world.barrier(),
-            _ => world.start_barrier().and_then(|request| {
+            _ => pleach::scope(|scope| {
+                let request = world.start_barrier(scope)?;
                 while !request.test() {
                     std::thread::yield_now();
                 }
-                request.wait()
+                request.wait().map(drop)
             }),
         };
         let error = result.expect_err("the killed ranks are missing");
@@ -283,7 +286,10 @@ fn a_single_process_is_a_job() {
     let world = pleach::join().expect("one rank suffices");
     let mut vector = [3.5];
     world.all_reduce(&mut vector, Operator::Sum).expect("alone");
-    world.start_all_reduce(&mut vector, Operator::Sum).expect("alone").wait().expect("alone");
+    pleach::scope(|scope| {
+        let sum = world.start_all_reduce(scope, &mut vector, Operator::Sum).expect("alone");
+        assert_eq!(sum.wait().expect("alone"), [3.5]);
+    });
     let copy = world.dup().expect("alone");
     copy.barrier().expect("alone");
     assert_eq!((world.size(), vector), (1, [3.5]));

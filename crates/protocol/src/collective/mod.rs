@@ -43,9 +43,9 @@ pub use schedule::{CollectiveSchedule, MAX_RADIX, ScheduleError};
 pub use schedule_executor::{ScheduleAction, ScheduleExecutor, ScheduleExecutorCounters, ScheduleFailure};
 pub use select::{
     AggregationAvailability, AggregationOffer, AggregationUnavailable, ChoiceReason, CollectiveParticipants,
-    InterHostMethod, MEASURED_BYTES, MEASURED_KIND, MeasuredTimes, MethodChoice, MethodPreferences,
-    MethodPreferencesError, MethodTimes, MulticastSupport, OperandOrder, PreferredMethod, SelectionInput,
-    TransportClass, TransportCosts, choose_method,
+    InterHostMethod, LONG_PROBE, MEASURED_BYTES, MEASURED_KIND, MeasuredTimes, MethodChoice, MethodPreferences,
+    MethodPreferencesError, MethodTimes, MulticastSupport, NetworkProbe, OperandOrder, PreferredMethod, SHORT_PROBE,
+    SelectionInput, TransportClass, TransportCosts, choose_method,
 };
 pub use step::{CombineMode, MAX_RANKS, ReceiveStep, SendStep, VectorRange};
 pub use streamed_schedule::{RangeSource, StreamedReceive, StreamedSchedule, StreamedSend};

@@ -123,6 +123,7 @@ fn choose(
         operand_order: OperandOrder::Any,
         aggregation: offer(operation, vector.bytes, fabric, members),
         transport: TransportClass::Fabric,
+        network_costs: None,
         measured: None,
         preferred: None,
     });

@@ -20,7 +20,7 @@ pub enum TransportClass {
     Datagrams,
 }
 
-/// The costs of a transport class.
+/// The costs of a transport class, or of a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransportCosts {
     /// From the start of a send to the end of the receive, for an empty message.

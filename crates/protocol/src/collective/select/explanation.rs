@@ -52,6 +52,14 @@ impl fmt::Display for ChoiceReason {
         match self {
             Self::SingleHost => f.write_str("all ranks are on one host"),
             Self::KeepsRankOrder => f.write_str("ranks of a host do not combine first, to keep the rank order"),
+            Self::NetworkCosts(costs) => {
+                let gigabytes = 1000.0 / costs.byte_ps.max(1) as f64;
+                write!(
+                    f,
+                    "measured on this network: {:.1} us per message, {gigabytes:.2} GB/s",
+                    micros(&costs.message_ns)
+                )
+            }
             Self::NoAggregation(why) => write!(f, "{why}"),
             Self::NotAggregated => f.write_str("aggregation nodes do not do it"),
             Self::TooLong { max_bytes } => write!(f, "aggregation is reserved for at most {max_bytes} bytes"),

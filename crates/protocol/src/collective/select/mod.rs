@@ -1,14 +1,15 @@
 //! Selects the method of a collective, with reasons: a pure function of values that all ranks share (P-58).
 //!
 //! In: a [`SelectionInput`]. Out: a [`MethodChoice`] with its reasons. All ranks must reach the same choice without
-//! communication, so all arithmetic is in integers. Times are estimates from the costs of a transport class (`cost_model`):
-//! good enough to find where one algorithm overtakes another, but not forecasts. Whether aggregation nodes are faster than
+//! communication, so all arithmetic is in integers. Times are estimates (`cost_model`) from the costs of a transport class, or of this
+//! network if they were measured (`fitted_costs`): good enough to find where one algorithm overtakes another, but not forecasts. Whether aggregation nodes are faster than
 //! the hosts depends on the machines, so that is measured when a communicator forms, and agreed (`measured_times`). It
 //! decides where the order of operands does not matter; rounded sums follow the estimates, which are the same in every run.
 
 mod block_costs;
 mod cost_model;
 mod explanation;
+mod fitted_costs;
 mod measured_times;
 mod preference;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use reduce::{ElementType, Operator, ReductionKind};
 
 use super::{CollectiveAlgorithm, CollectiveOperation};
 pub use cost_model::{TransportClass, TransportCosts};
+pub use fitted_costs::{LONG_PROBE, NetworkProbe, SHORT_PROBE};
 use measured_times::EstimateCorrection;
 pub use measured_times::{MEASURED_BYTES, MeasuredTimes, MethodTimes};
 pub use preference::{MethodPreferences, MethodPreferencesError, PreferredMethod};
@@ -47,10 +49,18 @@ pub struct SelectionInput {
     pub aggregation: AggregationAvailability,
     /// The transport between hosts.
     pub transport: TransportClass,
+    /// What it costs on this network, if that was measured; else the costs of its class.
+    pub network_costs: Option<TransportCosts>,
     /// Times measured in this group.
     pub measured: Option<MeasuredTimes>,
     /// The user's preference for this collective.
     pub preferred: Option<PreferredMethod>,
+}
+
+impl SelectionInput {
+    fn costs(&self) -> TransportCosts {
+        self.network_costs.unwrap_or(self.transport.costs())
+    }
 }
 
 /// The required order of operands. In any case the bits are the same at every rank and in every run (P-56).
@@ -174,6 +184,8 @@ pub enum ChoiceReason {
     SingleHost,
     /// Ranks of a host do not combine first, because that would break the rank order.
     KeepsRankOrder,
+    /// The estimates are based on what was measured on this network.
+    NetworkCosts(TransportCosts),
     /// There is no aggregation tree.
     NoAggregation(AggregationUnavailable),
     /// Aggregation nodes do not do this collective.
@@ -253,6 +265,7 @@ pub fn choose_method(input: &SelectionInput) -> MethodChoice {
             return MethodChoice { method, participants, participant_count, reasons };
         }
     }
+    reasons.extend(input.network_costs.map(ChoiceReason::NetworkCosts));
     let ranking = rank_algorithms(input, participant_count);
     let correction = Corrections::of(input, participant_count);
     let ranking: Vec<_> = ranking
@@ -289,7 +302,7 @@ fn participants(input: &SelectionInput, reasons: &mut Vec<ChoiceReason>) -> (Col
 
 /// The allowed algorithms, fastest first; ties keep the order of the candidates. There is always one.
 fn rank_algorithms(input: &SelectionInput, participants: u32) -> Vec<(CollectiveAlgorithm, u64)> {
-    let costs = input.transport.costs();
+    let costs = input.costs();
     let elements = input.bytes / input.collective.kind().map_or(1, |kind| kind.element_size() as u32);
     let collective = &input.collective;
     let splits_evenly = |algorithm: &CollectiveAlgorithm| algorithm.splits_vector() && !collective.has_blocks();
@@ -332,7 +345,7 @@ fn multicast_is_better(input: &SelectionInput, point_to_point_ns: u64, reasons: 
     if input.transport == TransportClass::Datagrams && input.bytes >= MIN_STREAMED_BYTES {
         return false; // Segments by multicast take two to four times as long as a stream from host to host.
     }
-    let estimate_ns = input.transport.costs().multicast_ns(input.bytes);
+    let estimate_ns = input.costs().multicast_ns(input.bytes);
     let is_better = estimate_ns < point_to_point_ns;
     if is_better {
         reasons.push(ChoiceReason::MulticastFaster { estimate_ns });
@@ -382,7 +395,7 @@ fn aggregation_is_better(
 
 /// Estimate for aggregation, not corrected.
 fn aggregation_ns(input: &SelectionInput, offer: &AggregationOffer) -> u64 {
-    let costs = input.transport.costs();
+    let costs = input.costs();
     // One message up, one down.
     costs.oversubscribed_ns(costs.aggregation_ns(offer, input.bytes), 2, input.ranks_per_processor)
 }

@@ -55,6 +55,7 @@ fn input() -> SelectionInput {
         operand_order: OperandOrder::Any,
         aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoManager),
         transport: TransportClass::Datagrams,
+        network_costs: None,
         measured: None,
         preferred: None,
     }
@@ -322,6 +323,7 @@ fn inputs() -> impl Strategy<Value = SelectionInput> {
                 operand_order,
                 aggregation,
                 transport,
+                network_costs: None,
                 measured,
                 preferred,
             }

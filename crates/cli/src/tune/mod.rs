@@ -1,4 +1,7 @@
-//! `pleach tune`: times checksums and copy strategies per message size, and saves the fastest for later runs.
+//! `pleach tune`: times checksums and copy strategies per message size, and saves the fastest for later runs; with `--network`, what the
+//! network costs.
+
+mod network;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,24 +20,33 @@ use lab::progress::{MESSAGE_AND_ETA, progress_bar};
 use lab::report::ReportFormat;
 use lab::report::{format_table, write_report};
 
-/// Time the strong checksums on this machine, and save the fastest for each message size.
+/// Time the strong checksums on this machine, and save the fastest for each message size; or measure the network.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   pleach tune                         time, show and save
   pleach tune --show                  show the saved result, or the default
   pleach tune --show --format json
+  pleach launch --hosts a,b -- pleach tune --network    measure the network between hosts, for the choice of algorithms
+  pleach tune --network --show                          show the saved costs of the network
 
 The result is valid for this CPU model only. It is saved in PLEACH_CACHE, in XDG_CACHE_HOME/pleach or in
 ~/.cache/pleach; remove the file to undo it. A damaged file, or one of another CPU, is ignored. Only checksums
 labelled strong (pleach bench checksum --detection) are candidates. It takes a few seconds on an otherwise idle
-machine.")]
+machine.
+
+--network runs as a job, one rank on each host. Rank 0 saves the costs in the same folder, as network-costs.json; jobs whose
+rank 0 is on that host choose the algorithms between hosts by them (PLEACH_NETWORK_COSTS names another file). An algorithm
+decides in which order sums are rounded: keep one file where results must be the same to the last bit.")]
 pub(crate) struct TuneArgs {
     /// Show the saved result; measure and save nothing.
     #[arg(long)]
     show: bool,
+    /// Measure the network between the hosts of the job that this is a rank of.
+    #[arg(long)]
+    network: bool,
     /// Fewer rounds; takes a second.
-    #[arg(long, conflicts_with = "show")]
+    #[arg(long, conflicts_with_all = ["show", "network"])]
     quick: bool,
     /// Format of the report: table or json.
     #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
@@ -78,6 +90,9 @@ struct CandidateRow {
 
 pub(crate) fn run(arguments: &TuneArgs) -> Result<CommandOutcome> {
     ensure!(arguments.format != ReportFormat::Html, "tune writes table or json");
+    if arguments.network {
+        return network::run(arguments);
+    }
     let folder = TuningCache::user_default();
     if arguments.show {
         let saved = folder.as_ref().and_then(TuningCache::load);

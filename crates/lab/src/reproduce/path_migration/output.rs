@@ -18,7 +18,8 @@ use crate::reproduce::figure_charts::figure_charts;
 const NOT_MEASURED: &str = "not measured: no run had such a cut before its end";
 
 fn comparisons(findings: &PathMigrationFindings) -> TableRows {
-    let header = ["figure", "statement", "published", "simulated", "verdict", "label", "null model", "simulated on"];
+    let header =
+        ["figure", "statement", "published", "paper's adapter", "verdict", "label", "null model", "simulated on"];
     with_header(
         header,
         findings.comparisons.iter().map(|row| {
@@ -40,6 +41,16 @@ fn measured_rows(measured: &MeasuredFindings) -> TableRows {
                 row.verdict.label().into(),
                 row.preset.clone(),
             ]
+        }),
+    )
+}
+
+fn product_rows(findings: &PathMigrationFindings) -> TableRows {
+    with_header(
+        ["figure", "statement", "published", "product", "verdict", "simulated on"],
+        findings.product.iter().map(|row| {
+            let [figure, statement, published] = [&row.figure, &row.statement, &row.published].map(Clone::clone);
+            [figure, statement, published, row.ours.clone(), row.verdict.label().into(), row.preset.clone()]
         }),
     )
 }
@@ -127,7 +138,9 @@ fn measured_tables(measured: &MeasuredFindings) -> Vec<(&'static str, TableRows)
 }
 
 fn tables(findings: &PathMigrationFindings) -> Vec<(&'static str, TableRows)> {
-    let mut tables = simulated_output::tables(&findings.simulated);
+    let mut tables = findings.adapter.tables();
+    tables.push(("The product's queue pairs in the simulator: published numbers", product_rows(findings)));
+    tables.extend(simulated_output::tables(&findings.simulated));
     tables.extend(findings.measured.iter().flat_map(measured_tables));
     tables
 }
@@ -165,6 +178,8 @@ fn measured_notes(measured: &MeasuredFindings) -> Vec<String> {
 /// Explanations and notes, one a line.
 fn notes(findings: &PathMigrationFindings) -> Vec<String> {
     let mut notes = vec![simulated_output::notes(&findings.simulated)];
+    let remarks = findings.product.iter().filter(|row| !row.remark.is_empty());
+    notes.extend(remarks.map(|row| format!("{}, the product simulated: {}", row.id, row.remark)));
     if let Some(measured) = &findings.measured {
         let remarks = measured.measured.iter().filter(|row| !row.remark.is_empty());
         notes.extend(remarks.map(|row| format!("{}, this machine: {}", row.id, row.remark)));
@@ -211,7 +226,10 @@ pub(super) fn html(findings: &PathMigrationFindings) -> String {
     let verdict: String = statements(findings).iter().map(|sentence| page::paragraph(sentence)).collect();
     let mut sections = vec![("Verdict".to_owned(), verdict), findings.summary.head_section()];
     let remarks: String = explain_differences(&findings.comparisons).lines().map(page::paragraph).collect();
-    sections.push(("Published and simulated".to_owned(), page::html_table(&comparisons(findings)) + &remarks));
+    sections.push((
+        "Published, and by the model of the paper's adapter".to_owned(),
+        page::html_table(&comparisons(findings)) + &remarks,
+    ));
     let mut rows = findings.comparisons.clone();
     rows.sort_by_key(|row| row.figure.parse::<u32>().unwrap_or(0));
     for rows in rows.chunk_by(|a, b| a.figure == b.figure) {

@@ -1,4 +1,4 @@
-//! The same figures in the simulator: eight hosts with two ports each, queue pairs between them, and programs that communicate
+//! The same figures for the product's own queue pairs in the simulator: eight hosts with two ports each, queue pairs between them, and programs that communicate
 //! like the kernels. Time is virtual, so every number is a function of the parameters.
 //!
 //! The network and the protocol are modelled. A host computes for a given time, its adapter answers by itself, and a packet
@@ -13,15 +13,13 @@ use std::thread::ScopedJoinHandle;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use transport::udp::LinkCut;
 
 use super::progress::MeasurementProgress;
 use super::statistics::LinearFit;
 use crate::nas_kernels::NasKernel;
 use kernel_programs::SimulatedClasses;
 pub(super) use kernel_programs::SimulatedSlowdown;
-use migration_latency::SimulatedLatency;
-pub(super) use migration_latency::SimulatedTransition;
+pub(super) use migration_latency::{SimulatedLatency, SimulatedTransition};
 pub(super) use parameters::{MigrationParameters, TEXT};
 
 /// All simulated figures.
@@ -133,9 +131,8 @@ impl SimulatedFigures {
             let slowdown = of(kernel)?;
             Some((slowdown.armed_percent, format!("runs of {:.0} ms", slowdown.plain_ms)))
         };
-        let lost = |kernel, cut: LinkCut| {
-            let slowdown = of(kernel)?;
-            let lost = if cut == LinkCut::Silent { slowdown.silent_ms? } else { slowdown.noticed_ms? };
+        let lost = |kernel| {
+            let lost = of(kernel)?.silent_ms?;
             let configuration = format!("{} cuts, {:.2} to {:.2} ms", lost.count, lost.low, lost.high);
             Some((kernel_programs::percent_of_run(lost.median), configuration))
         };
@@ -152,10 +149,8 @@ impl SimulatedFigures {
             "is-free" => cost_of_alternates(NasKernel::IntegerSort),
             "ft-free" => cost_of_alternates(NasKernel::Fourier),
             "lu-free" => cost_of_alternates(NasKernel::Wavefront),
-            "ft-silent" => lost(NasKernel::Fourier, LinkCut::Silent),
-            "ft-noticed" => lost(NasKernel::Fourier, LinkCut::Noticed),
-            "lu-silent" => lost(NasKernel::Wavefront, LinkCut::Silent),
-            "lu-noticed" => lost(NasKernel::Wavefront, LinkCut::Noticed),
+            "ft-fault" => lost(NasKernel::Fourier),
+            "lu-fault" => lost(NasKernel::Wavefront),
             _ => self.count_or_class(id),
         }
     }

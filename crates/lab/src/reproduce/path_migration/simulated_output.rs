@@ -34,13 +34,13 @@ pub(super) fn tables(simulated: &SimulatedFigures) -> Vec<(&'static str, TableRo
             ]
         });
     vec![
-        ("Simulated kernels (Figures 9 to 12): medians and quartiles", kernel_rows(simulated)),
+        ("The product, simulated: kernels (Figures 9 to 12): medians and quartiles", kernel_rows(simulated)),
         (
-            "Simulated transitions (Figures 5 and 6)",
+            "The product, simulated: transitions (Figures 5 and 6)",
             with_header(["connections", "to ARMED, us", "to MIGRATED, us", "ratio"], transitions),
         ),
         (
-            "Simulated messages while connections migrate (Figures 7 and 8)",
+            "The product, simulated: messages while connections migrate (Figures 7 and 8)",
             with_header(
                 [
                     "event",
@@ -86,7 +86,7 @@ fn kernel_rows(simulated: &SimulatedFigures) -> TableRows {
 pub(super) fn notes(simulated: &SimulatedFigures) -> String {
     let (arming, migrating) = (&simulated.arming_fit, &simulated.migrating_fit);
     format!(
-        "Simulated: arming takes {:.3} us per connection plus {:.1} us (R\u{b2} {:.3}), migrating {:.3} and {:.1} us \
+        "The product, simulated: arming takes {:.3} us per connection plus {:.1} us (R\u{b2} {:.3}), migrating {:.3} and {:.1} us \
          (R\u{b2} {:.3}). Parameters: experiments/path-migration/README.md.",
         arming.slope, arming.start, arming.r_squared, migrating.slope, migrating.start, migrating.r_squared
     )

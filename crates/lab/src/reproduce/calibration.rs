@@ -193,8 +193,14 @@ impl Calibration {
                 None => names.push(table.clone()),
             }
         }
-        let listed: Vec<&String> =
+        let mut listed: Vec<&String> =
             self.calibrated.iter().flatten().chain(&self.inputs).chain(&self.given).chain(&self.assumed).collect();
+        // A choice that is no number is an alternative only.
+        for Alternative { parameter, .. } in &self.alternatives {
+            if !listed.contains(&parameter) {
+                listed.push(parameter);
+            }
+        }
         let wrong = |name: &&String| listed.iter().filter(|other| **other == *name).count() != 1;
         let unknown = listed.iter().filter(|name| !names.contains(name)).map(|name| (*name).clone());
         names.iter().filter(wrong).cloned().chain(unknown).collect()

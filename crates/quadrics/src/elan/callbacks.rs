@@ -4,7 +4,6 @@ use units::SimTime;
 
 use super::super::packet::AckStatus;
 use super::super::wormhole::{AdapterCallbacks, WormholeNetwork};
-use super::costs::MemoryLocation;
 use super::dma::{DmaCompletion, PacketAttempt};
 use super::dma_message::CollectiveSignal;
 use super::{AdapterEvent, ElanAdapters, InFlightPacket, PING_PORT};
@@ -22,10 +21,7 @@ impl AdapterCallbacks for ElanAdapters {
             InFlightPacket::Word(link) => return self.word_arrived(network, link, at),
             InFlightPacket::Test { .. } | InFlightPacket::Atomic { .. } => return,
         };
-        let stored = match self.dmas[number].dma.memory {
-            MemoryLocation::Main => at,
-            MemoryLocation::Elan => self.store(node, at, data),
-        };
+        let stored = self.store(node, self.dmas[number].dma.memory, at, data);
         let taken = self.input(node, stored);
         let running = &self.dmas[number];
         if !running.lacks_one_packet() {

@@ -5,9 +5,7 @@ use protocol::collective::quadrics::{
 };
 use units::{Rank, SimSpan, SimTime};
 
-use super::super::packet::{
-    AckCombining, AckStatus, CircuitClosing, CircuitDestination, CircuitPacket, CircuitPriority, wire_bytes,
-};
+use super::super::packet::{AckCombining, AckStatus, CircuitClosing, CircuitDestination, CircuitPacket, wire_bytes};
 use super::super::wormhole::WormholeNetwork;
 use super::costs::MemoryLocation;
 use super::dma::{DmaCompletion, DmaDescriptor};
@@ -343,13 +341,12 @@ impl ElanAdapters {
         let (Some(from), Some((first, last))) = (job.members.node(rank), job.members.contiguous()) else { return };
         let to = CircuitDestination::Range { first, last, root: job.multicast_root };
         let tag = self.packets.insert(InFlightPacket::Test { rank, call });
-        let (priority, closing) = (CircuitPriority::Low, CircuitClosing::EndToken);
         network.send(CircuitPacket {
             from,
             to,
             bytes: wire_bytes(0),
-            priority,
-            closing,
+            priority: self.costs.poll_priority,
+            closing: CircuitClosing::EndToken,
             combining: AckCombining::Worst,
             slowest: None,
             tag,

@@ -2,7 +2,7 @@
 
 use units::SimSpan;
 
-use super::super::packet::{PACKET_BYTES, wire_bytes};
+use super::super::packet::{CircuitPriority, PACKET_BYTES, wire_bytes};
 use simulator::link_rate::ByteTime;
 use simulator::processor::OsNoise;
 
@@ -38,12 +38,14 @@ pub struct ElanCosts {
     pub call: SimSpan,
     /// How long a DMA may continue while others wait (QN-1).
     pub slice: SimSpan,
-    /// Megabytes per second between main memory and adapter.
+    /// Megabytes per second between main memory and adapter. One bus carries both directions, and the host's commands.
     pub pci_megabytes: u32,
     /// Megabytes per second of the adapter's own memory, shared by all data that leaves or enters it.
     pub memory_megabytes: u32,
     /// Megabytes per second of a copy by the host.
     pub copy_megabytes: u32,
+    /// The priority of a polled barrier's tests in the network.
+    pub poll_priority: CircuitPriority,
     /// A flag in memory shared by the processes of a node.
     pub flag: SimSpan,
     /// Bytes of a slot of the FIFO through which processes of one node receive broadcasts.
@@ -64,6 +66,11 @@ impl ElanCosts {
     /// How long this much data occupies the adapter's memory.
     pub(super) fn transfer_time(&self, bytes: u32) -> SimSpan {
         SimSpan::from_picos(u64::from(bytes) * 1_000_000 / u64::from(self.memory_megabytes.max(1)))
+    }
+
+    /// How long this much data, or a command, occupies the PCI bus.
+    pub(super) fn bus_time(&self, bytes: u32) -> SimSpan {
+        SimSpan::from_picos(u64::from(bytes) * 1_000_000 / u64::from(self.pci_megabytes.max(1)))
     }
 
     /// How long a host takes to copy this much.

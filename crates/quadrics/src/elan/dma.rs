@@ -16,7 +16,7 @@ use super::costs::MemoryLocation;
 use super::dma_message::{CollectiveSignal, TportEnvelope};
 use super::{AdapterEvent, ElanAdapters};
 
-/// The most that the DMA processor reads ahead from the adapter's memory: one full packet.
+/// The most that the DMA processor reads ahead: one full packet.
 const READ_AHEAD_BYTES: u32 = PACKET_BYTES;
 
 /// What happens when a DMA is complete, at its source or at its destinations.
@@ -129,27 +129,25 @@ impl ElanAdapters {
         let data = running.left.min(PACKET_BYTES);
         running.left -= data;
         let is_last = running.left == 0;
-        let read_at = match running.dma.memory {
-            MemoryLocation::Main => network.now(),
-            MemoryLocation::Elan => self.fetch(node, network.now(), data),
-        };
+        let memory = running.dma.memory;
+        let read_at = self.fetch(node, memory, network.now(), data);
         if read_at > network.now() {
             return self.schedule(network, read_at, AdapterEvent::DataRead { number, data, is_last });
         }
         self.transmit(network, number, data, PacketAttempt::First { is_last });
     }
 
-    /// When a packet can start to leave: the adapter's memory is read while it leaves, and slightly ahead.
-    fn fetch(&mut self, node: u32, now: SimTime, data: u32) -> SimTime {
-        let through = self.move_data(node, now, data);
-        let ahead = self.costs.transfer_time(READ_AHEAD_BYTES + data);
+    /// When a packet can start to leave: its memory is read while it leaves, and slightly ahead.
+    fn fetch(&mut self, node: u32, memory: MemoryLocation, now: SimTime, data: u32) -> SimTime {
+        let through = self.move_data(node, memory, now, data);
+        let ahead = self.transfer_time(memory, READ_AHEAD_BYTES + data);
         SimTime::from_picos(through.as_picos().saturating_sub(ahead.as_picos())).max(now)
     }
 
-    /// When a packet whose last byte arrives at `at` is in the adapter's memory: it is written while it arrives.
-    pub(super) fn store(&mut self, node: u32, at: SimTime, data: u32) -> SimTime {
-        let begun = SimTime::from_picos(at.as_picos().saturating_sub(self.costs.transfer_time(data).as_picos()));
-        self.move_data(node, begun, data).max(at)
+    /// When a packet whose last byte arrives at `at` is in its memory: it is written while it arrives.
+    pub(super) fn store(&mut self, node: u32, memory: MemoryLocation, at: SimTime, data: u32) -> SimTime {
+        let begun = SimTime::from_picos(at.as_picos().saturating_sub(self.transfer_time(memory, data).as_picos()));
+        self.move_data(node, memory, begun, data).max(at)
     }
 
     pub(super) fn transmit(&mut self, network: &mut WormholeNetwork, number: u32, data: u32, turn: PacketAttempt) {

@@ -1,8 +1,8 @@
 //! Elan adapters and their hosts: sequential processors, and the collectives that run on them.
 //!
 //! In: events of the network (`AdapterCallbacks`) and timers. Out: packets. Each adapter has a command, a DMA, an inputter and
-//! a thread processor (QN-1), each with its costs, and a memory that all data to and from it shares; a host's commands cross the
-//! PCI bus, and so does data to and from main memory. A node receives multicasts for one process (QN-6).
+//! a thread processor (QN-1), each with its costs, and a memory that all data to and from it shares; a host's commands and
+//! data to and from main memory share the PCI bus. A node receives multicasts for one process (QN-6).
 //!
 //! Reading order: `costs`, `dma_message`, `dma`, `collective_program`, `remote_atomics` (operations on remote words), `folded_barrier` (a
 //! barrier in the switches), `callbacks` (dispatch), `workload` and `cluster` (the interface), `library` (processes, addresses,
@@ -50,6 +50,8 @@ pub use workload::{
 
 /// No rank.
 const NONE: u32 = u32::MAX;
+/// Bytes of a command on the PCI bus.
+const COMMAND_BYTES: u32 = 8;
 /// The port of a ping by tagged ports, and its tag.
 const PING_PORT: u32 = u32::MAX;
 const PING_TAG: u32 = 0;
@@ -67,6 +69,7 @@ struct ElanNode {
     input_free: SimTime,
     thread_free: SimTime,
     memory_free: SimTime,
+    bus_free: SimTime,
 }
 
 /// A scheduled event of an adapter or host.
@@ -152,18 +155,32 @@ impl ElanAdapters {
         *free
     }
 
-    /// Runs the command processor for a host's command, after all earlier ones; returns the end.
+    /// Runs the command processor for a host's command, after all earlier ones; returns the end. The command waits for the bus.
     fn command(&mut self, node: u32, at: SimTime) -> SimTime {
-        let free = &mut self.nodes[node as usize].command_free;
-        *free = at.max(*free) + self.costs.command;
+        let state = &mut self.nodes[node as usize];
+        let written = at.max(state.bus_free);
+        state.bus_free = written + self.costs.bus_time(COMMAND_BYTES);
+        state.command_free = written.max(state.command_free) + self.costs.command;
+        state.command_free
+    }
+
+    /// Transfers data to or from a memory, from `from` or after all earlier transfers; returns the end.
+    fn move_data(&mut self, node: u32, memory: MemoryLocation, from: SimTime, bytes: u32) -> SimTime {
+        let span = self.transfer_time(memory, bytes);
+        let state = &mut self.nodes[node as usize];
+        let free = match memory {
+            MemoryLocation::Elan => &mut state.memory_free,
+            MemoryLocation::Main => &mut state.bus_free,
+        };
+        *free = from.max(*free) + span;
         *free
     }
 
-    /// Transfers data to or from the adapter's memory, from `from` or after all earlier transfers; returns the end.
-    fn move_data(&mut self, node: u32, from: SimTime, bytes: u32) -> SimTime {
-        let free = &mut self.nodes[node as usize].memory_free;
-        *free = from.max(*free) + self.costs.transfer_time(bytes);
-        *free
+    fn transfer_time(&self, memory: MemoryLocation, bytes: u32) -> SimSpan {
+        match memory {
+            MemoryLocation::Elan => self.costs.transfer_time(bytes),
+            MemoryLocation::Main => self.costs.bus_time(bytes),
+        }
     }
 
     /// Runs the inputter for a packet that arrives at `at`; returns the end.

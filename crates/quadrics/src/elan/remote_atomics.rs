@@ -117,7 +117,7 @@ impl ElanAdapters {
         let DmaCompletion::Flooded { buffer } = self.dmas[number].dma.source_event else { return true };
         let accepts = self.words.get(&(node, buffer)).is_some_and(|word| *word != 0);
         if accepts {
-            self.store(node, now, data);
+            self.store(node, MemoryLocation::Elan, now, data);
         }
         accepts
     }

@@ -2,7 +2,7 @@ use protocol::collective::quadrics::{BroadcastSynchronization, PollBackoff, Quad
 use units::{Rank, SimSpan, Span};
 
 use super::super::SaturationPattern;
-use super::super::packet::{AckStatus, MulticastRule, QsnetParameters};
+use super::super::packet::{AckStatus, CircuitPriority, MulticastRule, QsnetParameters};
 use super::{
     BroadcastBuffers, ElanBackground, ElanCluster, ElanCollective, ElanCosts, ElanTransport, ElanWorkload,
     HostWakeup, MemoryLocation, RemoteAtomic,
@@ -26,6 +26,7 @@ pub(super) fn fabric() -> QsnetParameters {
 
 pub(super) fn costs() -> ElanCosts {
     ElanCosts {
+        poll_priority: CircuitPriority::Low,
         command: SimSpan::from_nanos(450),
         dma_start: SimSpan::from_nanos(600),
         broadcast_start: SimSpan::from_nanos(3_400),
@@ -275,6 +276,34 @@ fn all_data_of_an_adapter_shares_its_memory() {
     );
     assert!(sent_by_half < 201.0 && sent_by_half > 150.0, "both directions share: {sent_by_half}");
     assert!(sent > 1.3 * sent_by_half, "{sent} {sent_by_half}");
+}
+
+#[test]
+fn both_directions_of_main_memory_share_the_bus() {
+    // The root of a multicast reads its data from main memory and, as a member, writes it there.
+    let took = |pci_megabytes, memory| {
+        let costs = ElanCosts { pci_megabytes, ..costs() };
+        let mut cluster = ElanCluster::new(fabric(), costs, None, 1).expect("the parameters are valid");
+        let (bytes, synchronisation) = (200_000, BroadcastSynchronization::Tree);
+        let operation =
+            ElanCollective::Broadcast { synchronisation, bytes, memory, buffers: BroadcastBuffers::Global };
+        mean(&cluster.run(&task(operation, 64, 2)).expect("the calls end")) / f64::from(bytes) * 1e3
+    };
+    let [one, twice] = [200, 400].map(|rate| took(rate, MemoryLocation::Main));
+    assert!((9.5..11.5).contains(&one), "200 MB/s for both directions, {one} ns a byte");
+    assert!(twice < 0.6 * one, "{twice} ns a byte");
+}
+
+#[test]
+fn polls_of_high_priority_overtake_data() {
+    let run = |poll_priority| {
+        let costs = ElanCosts { poll_priority, ..costs() };
+        let load = ElanBackground { pattern: SaturationPattern::Uniform, message_bytes: 65_536 };
+        let mut cluster = ElanCluster::new(fabric(), costs, Some(load), 1).expect("the parameters are valid");
+        cluster.pass(SimSpan::from_micros(500));
+        mean(&cluster.run(&task(polled(), 64, 200)).expect("the calls end"))
+    };
+    assert!(run(CircuitPriority::High) < run(CircuitPriority::Low));
 }
 
 #[test]

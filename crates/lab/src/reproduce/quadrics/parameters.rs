@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use protocol::collective::quadrics::PollBackoff;
 use quadrics::{
-    ElanBackground, ElanCosts, MAX_DIMENSION, MulticastRule, QsnetParameters, SaturationPattern, SwitchFoldCosts,
+    CircuitPriority, ElanBackground, ElanCosts, MAX_DIMENSION, MulticastRule, QsnetParameters, SaturationPattern,
+    SwitchFoldCosts,
 };
 use serde::{Deserialize, Serialize};
 use simulator::OsNoise;
@@ -71,6 +72,15 @@ struct TreeTable {
     arity: u32,
     back_off_first_us: f64,
     back_off_most_us: f64,
+    poll_priority: PollPriority,
+}
+
+/// The priority of the polls of a hardware barrier. The paper says that there are two, not what uses them.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum PollPriority {
+    Low,
+    High,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -183,6 +193,10 @@ impl QuadricsParameters {
             copy_megabytes: host.copy_megabytes,
             flag: nanos(host.flag_ns),
             fifo_bytes: elan.fifo_bytes,
+            poll_priority: match self.tree.poll_priority {
+                PollPriority::Low => CircuitPriority::Low,
+                PollPriority::High => CircuitPriority::High,
+            },
             noise: (hosts == QuadricsHostNoise::Noisy).then_some(noise),
         }
     }

@@ -344,7 +344,7 @@ fn remark(id: &PublishedId<'_>, ours: f64, published: f64) -> Option<Remark> {
             "a byte costs the same as in Table I, half of it in sending; in this table bytes up to 256 cost less"
         }
         "iv-mvapich" => {
-            "its point-to-point software is not in the parameters: our doubling has the costs of recursive k-ing"
+            "only the cost of a message is set, by the 0 bytes of this column; eager copies and matching by size are not modelled"
         }
         "iv-hosts" | "v-hosts" | "vi-hosts" | "v-factor" if ours < published => {
             "the published host-based time grows in steps between 512 and 2048 bytes that a plain cost per byte does not have"

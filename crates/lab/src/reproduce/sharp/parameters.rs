@@ -24,6 +24,7 @@ pub(super) struct SharpParameters {
     host: HostTable,
     native: CallTable,
     mpi: MpiTable,
+    mvapich: MvapichTable,
     pub hosts: SharpHostsTable,
     noise: NoiseTable,
     pub application: ApplicationTable,
@@ -73,6 +74,13 @@ struct CallTable {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct MpiTable {
     over_native_ns: f64,
+}
+
+/// The point-to-point software below recursive doubling: MVAPICH-2, Open MPI.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct MvapichTable {
+    message_ns: f64,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -131,7 +139,7 @@ impl SharpParameters {
 
     /// Checks all ranges: a run must end, and its times must fit their type.
     fn check(&self) -> Result<()> {
-        let Self { fabric, link, unit, host, native, mpi, hosts, noise, application } = self;
+        let Self { fabric, link, unit, host, native, mpi, mvapich, hosts, noise, application } = self;
         let times = [
             ("link.wire-ns", link.wire_ns),
             ("link.switch-ns", link.switch_ns),
@@ -141,6 +149,7 @@ impl SharpParameters {
             ("host.step-ns", host.step_ns),
             ("native.call-ns", native.call_ns),
             ("mpi.over-native-ns", mpi.over_native_ns),
+            ("mvapich.message-ns", mvapich.message_ns),
             ("noise.mean-ns", noise.mean_ns),
             ("application.on-host-ns", application.on_host_ns),
             ("application.core-round-ns", application.core_round_ns),
@@ -188,6 +197,13 @@ impl SharpParameters {
             receive: nanos(self.unit.stage_ns),
             fold: nanos(self.unit.stage_ns),
         }
+    }
+
+    /// The costs of a host whose MPI matches tagged messages between processes.
+    pub(super) fn costs_of_matching(&self) -> HostCosts {
+        let costs = self.costs(BenchmarkCaller::Mpi, SharpHostNoise::Quiet);
+        let matching = nanos(self.mvapich.message_ns);
+        HostCosts { post: costs.post + matching, poll: costs.poll + matching, ..costs }
     }
 
     pub(super) fn costs(&self, caller: BenchmarkCaller, system: SharpHostNoise) -> HostCosts {

@@ -213,7 +213,10 @@ pub(super) fn measure_hosts(
         collective: if bytes == 0 { Operation::Barrier } else { Operation::AllReduce { kind } },
         bytes,
         mtu: parameters.mtu(),
-        costs: parameters.costs(BenchmarkCaller::Mpi, SharpHostNoise::Quiet),
+        costs: match host_algorithm {
+            HostAlgorithm::RecursiveKing => parameters.costs(BenchmarkCaller::Mpi, SharpHostNoise::Quiet),
+            HostAlgorithm::RecursiveDoubling => parameters.costs_of_matching(),
+        },
         service,
     };
     let run = HostCollective::new(fabric, parameters.link(), operation);

@@ -122,6 +122,8 @@ impl NumberUnit {
             Self::Percent => format!("{value:.1} %"),
             Self::Times => format!("{value:.2}x"),
             Self::Micros => format!("{value:.2} us"),
+            // Short runs are printed to the hundredth.
+            Self::Seconds if value.abs() < 100.0 => format!("{value:.2} s"),
             Self::Seconds => format!("{value:.0} s"),
             Self::Megabytes => format!("{value:.1} MB/s"),
         }

@@ -60,6 +60,31 @@ pub(super) fn measure_speeds() -> Vec<MeasuredSpeed> {
     Algorithm::ALL.iter().copied().map(row).collect()
 }
 
+/// The number of this machine for the id of a published one. Plain sum and XOR are references, not checksums (CK-2).
+pub(super) fn ours(speeds: &[MeasuredSpeed], id: &str) -> Option<f64> {
+    let of = |wanted: Algorithm| speeds.iter().find(|speed| speed.algorithm == wanted.name());
+    let [alone, then, fused] = [0, 1, 2].map(|way| move |speed: &MeasuredSpeed| speed.gb_per_s[way]);
+    let references = [Algorithm::Sum32, Algorithm::Xor32].map(Algorithm::name);
+    let is_crc = |speed: &&MeasuredSpeed| speed.algorithm == Algorithm::Crc32c.name();
+    match id {
+        "best-alone" => {
+            let real = speeds.iter().filter(|speed| !references.contains(&speed.algorithm));
+            Some(1e3 * real.map(alone).fold(0.0, f64::max))
+        }
+        "fletcher-jack" | "fletcher-graphene" => {
+            let (fletcher, fnv) = (of(Algorithm::Fletcher64)?, of(Algorithm::Fnv1aWords)?);
+            Some(100.0 * (fused(fletcher) / fused(fnv) - 1.0))
+        }
+        "fused-wins" => {
+            let others: Vec<&MeasuredSpeed> = speeds.iter().filter(|speed| !is_crc(speed)).collect();
+            let won = others.iter().filter(|speed| fused(speed) > then(speed)).count();
+            Some(100.0 * won as f64 / others.len().max(1) as f64)
+        }
+        "fused-crc" => speeds.iter().find(is_crc).map(|speed| 100.0 * (fused(speed) / then(speed) - 1.0)),
+        _ => None,
+    }
+}
+
 impl MeasuredChecksumLoss {
     fn new(transport: PingpongTransport, bytes: usize, published: f64, cost: &TrialSummary) -> Self {
         let lost = |ratio: f64| 100.0 * (1.0 - 1.0 / ratio);

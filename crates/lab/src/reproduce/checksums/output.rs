@@ -21,7 +21,7 @@ fn comparison_rows(rows: &[Comparison]) -> TableRows {
 
 fn nas_rows(findings: &ChecksumsFindings) -> TableRows {
     with_header(
-        ["kernel", "MB a rank sends", "outside, %", "in the pipeline, %"],
+        ["kernel", "MB a rank sends", "Open MPI, %", "in the pipeline, %"],
         findings.computed.nas.iter().map(|row| {
             [
                 row.kernel.to_uppercase(),
@@ -60,7 +60,7 @@ fn pipeline_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
 
 fn simulated_rows(points: &[ChecksumLossPoint]) -> Vec<Vec<String>> {
     let ways = ["naive", "copy, then checksum", "fused, one chunk", "super-pipeline", "the same by sub-blocks"];
-    let more = ["super-pipeline against copies", "outside (Open MPI)"];
+    let more = ["super-pipeline against copies", "Open MPI's checksums"];
     let head: Vec<&str> = ["bytes", "plain, us", "copied, us"].into_iter().chain(ways).chain(more).collect();
     let rows = points.iter().map(|point| {
         let lost = point.lost_percent.iter().chain([&point.lost_over_copies_percent, &point.outside_percent]);
@@ -119,6 +119,7 @@ const GRAPHENE: &str = "The same on graphene, with assumed speeds";
 const NAS: &str = "NAS class B on 16 nodes of graphene: run time added by checksums, message by message";
 const MEASURED: &str = "Bandwidth lost on this machine, between two processes, and on the paper's clusters";
 const SPEEDS: &str = "Checksums of 32 KB on this machine; the paper has about 6 GB/s for its good ones (CK-2)";
+const MACHINE: &str = "This machine beside the paper's processors (CK-2, CK-3, CK-5)";
 const PIPELINES: &str = "Super-pipeline at 1 MB, by the speed of the copy";
 
 /// All tables below the comparison.
@@ -129,6 +130,9 @@ fn tables(findings: &ChecksumsFindings) -> Vec<(&'static str, Vec<Vec<String>>)>
         (GRAPHENE, simulated_rows(&findings.computed.graphene)),
         (NAS, nas_rows(findings)),
     ];
+    if !findings.machine.is_empty() {
+        tables.push((MACHINE, comparison_rows(&findings.machine)));
+    }
     if !findings.measured.is_empty() {
         tables.push((MEASURED, measured_rows(findings)));
         tables.push((SPEEDS, speed_rows(findings)));

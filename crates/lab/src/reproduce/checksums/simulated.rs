@@ -22,6 +22,10 @@ use super::parameters::ClusterTable;
 
 /// What the paper's receiver has left to check when the last byte of a chunk arrives (CK-7).
 const SUB_BLOCK: usize = 4 << 10;
+/// Messages of this size and more are announced first (CK-6).
+const EAGER_LIMIT: usize = 16 << 10;
+/// A fragment of Open MPI.
+const FRAGMENT: u32 = 64 << 10;
 /// The switch and two wires of the simulated network, in microseconds. The adapters take the rest of the latency.
 const NETWORK_US: f64 = 0.4;
 
@@ -36,10 +40,13 @@ fn byte_ps(gb_per_s: f64) -> u64 {
 pub(super) enum ChecksumScheme {
     /// No checksum; copies are not counted either.
     Plain,
-    /// No checksum; chunks are copied through the pipeline.
+    /// No checksum; chunks are copied through the pipeline, by a receiver that copies each sub-block when it arrives.
     Copied,
-    /// Over the whole message, before it is sent and after it has arrived, by a library without a pipeline.
-    Outside,
+    /// Open MPI without checksums: short messages are copied, long ones are not.
+    Ob1,
+    /// Open MPI with checksums: every message is copied and then checksummed at both ends, a long one by fragments of one size, each
+    /// while another is in the network. It never writes to the receiver's buffer directly.
+    Csum,
     /// Over the whole message, before it is sent and after it has arrived.
     Naive,
     /// Each chunk is copied, then checksummed.
@@ -56,8 +63,9 @@ impl ChecksumScheme {
     pub(super) const CHECKED: [Self; 5] =
         [Self::Naive, Self::CopyThen, Self::Fused, Self::SuperPipelined, Self::SubBlocks];
 
-    fn costs(self, cluster: &ClusterTable) -> MessagingCosts {
+    fn costs(self, cluster: &ClusterTable, bytes: usize) -> MessagingCosts {
         let (checksum, copy) = (byte_ps(cluster.checksum), byte_ps(cluster.memory_copy));
+        let cached = byte_ps(cluster.pipeline_copy);
         let costs = MessagingCosts {
             copy_ps_per_byte: 0,
             gap: gap(cluster).into(),
@@ -66,8 +74,14 @@ impl ChecksumScheme {
         };
         match self {
             Self::Plain => costs,
-            Self::Copied => MessagingCosts { copy_ps_per_byte: byte_ps(cluster.pipeline_copy), ..costs },
-            Self::Outside => MessagingCosts { separate_pass_ps_per_byte: byte_ps(cluster.outside), ..costs },
+            Self::Copied => MessagingCosts { copy_ps_per_byte: cached, uncopied_bytes: SUB_BLOCK, ..costs },
+            Self::Ob1 if bytes < EAGER_LIMIT => MessagingCosts { copy_ps_per_byte: cached, ..costs },
+            Self::Ob1 => costs,
+            Self::Csum => {
+                // A short message stays in the cache.
+                let copy = if bytes < EAGER_LIMIT { cached } else { copy };
+                MessagingCosts { copy_ps_per_byte: copy + byte_ps(cluster.outside), ..costs }
+            }
             Self::Naive => MessagingCosts { separate_pass_ps_per_byte: checksum, ..costs },
             Self::CopyThen => MessagingCosts { copy_ps_per_byte: copy + checksum, ..costs },
             Self::Fused | Self::SuperPipelined => MessagingCosts { copy_ps_per_byte: checksum, ..costs },
@@ -87,7 +101,7 @@ impl ChecksumScheme {
                 },
             packet_cost: gap(cluster),
             initial_rtt: Span::from_nanos((2e3 * cluster.latency_us) as u64),
-            eager_bytes: (16 << 10) - 1,
+            eager_bytes: (EAGER_LIMIT - 1) as u32,
             fragment_bytes: 1 << 20,
             depth: 2,
             ..MessagingSettings::default()
@@ -98,6 +112,15 @@ impl ChecksumScheme {
                 // The first chunk is the whole message.
                 let fragment_bytes = whole.next_multiple_of(base.min_fragment_bytes);
                 MessagingSettings { fragment_bytes, min_fragment_bytes: fragment_bytes, ..base }
+            }
+            Self::Csum => {
+                let copy_bytes_per_us = 1_000_000 / (byte_ps(cluster.memory_copy) + byte_ps(cluster.outside));
+                MessagingSettings {
+                    fragment_bytes: FRAGMENT,
+                    min_fragment_bytes: FRAGMENT,
+                    copy_bytes_per_us,
+                    ..base
+                }
             }
             _ => base,
         }
@@ -115,9 +138,9 @@ pub(super) struct ChecksumLossPoint {
     /// One-way time without a checksum, in microseconds: without copies, and with them.
     pub(super) plain_us: f64,
     pub(super) copied_us: f64,
-    /// Percent of the bandwidth that the super-pipeline loses against a baseline that copies.
+    /// Percent of the bandwidth that a checksum costs the super-pipeline that copies, both with sub-blocks.
     pub(super) lost_over_copies_percent: f64,
-    /// Percent lost by a checksum outside the pipeline.
+    /// Percent that Open MPI loses by its checksums.
     pub(super) outside_percent: f64,
     /// Percent of the bandwidth lost, in the order of [`ChecksumScheme::CHECKED`].
     pub(super) lost_percent: Vec<f64>,
@@ -148,8 +171,8 @@ fn point(cluster: &ClusterTable, bytes: usize) -> Result<ChecksumLossPoint> {
         bytes,
         plain_us: plain,
         copied_us: copied,
-        lost_over_copies_percent: lost_against(copied, ChecksumScheme::SuperPipelined)?,
-        outside_percent: lost(ChecksumScheme::Outside)?,
+        lost_over_copies_percent: lost_against(copied, ChecksumScheme::SubBlocks)?,
+        outside_percent: lost_against(one_way(cluster, ChecksumScheme::Ob1, bytes)?, ChecksumScheme::Csum)?,
         lost_percent,
     })
 }
@@ -201,7 +224,7 @@ pub(super) fn one_way(cluster: &ClusterTable, scheme: ChecksumScheme, bytes: usi
         framing: PacketFraming::InfiniBand,
         settings: scheme.settings(cluster, bytes),
         notice: LinkNotification::Silent,
-        costs: Some(scheme.costs(cluster)),
+        costs: Some(scheme.costs(cluster, bytes)),
         orders: vec![
             MessagingCommand { at: SimTime::ZERO, rank: Rank(1), action: receive },
             MessagingCommand { at: begins, rank: Rank(0), action: send },

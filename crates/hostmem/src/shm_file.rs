@@ -6,6 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -35,14 +36,26 @@ impl From<io::Error> for OpenFileError {
 
 /// Creates the file under an unused name, with all pages reserved.
 pub(crate) fn create(path: &Path, size: usize) -> io::Result<File> {
+    create_partly(path, size, size)
+}
+
+/// Creates the file under an unused name, with the first pages reserved. The others are reserved by [`reserve`] before they are used.
+pub(crate) fn create_partly(path: &Path, size: usize, reserved: usize) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
     let file = options.open(path)?;
-    if let Err(error) = fallocate(file.as_fd(), FallocateFlags::empty(), 0, size as i64) {
+    let sized = reserve(&file, 0..reserved).and_then(|()| file.set_len(size as u64));
+    if let Err(error) = sized {
         let _ = std::fs::remove_file(path);
-        return Err(error.into());
+        return Err(error);
     }
     Ok(file)
+}
+
+/// Reserves pages: without it, a full file system would be a signal at the first write.
+pub(crate) fn reserve(file: &File, range: Range<usize>) -> io::Result<()> {
+    let (start, length) = (range.start as i64, range.len() as i64);
+    fallocate(file.as_fd(), FallocateFlags::empty(), start, length).map_err(io::Error::from)
 }
 
 /// Opens the file of another rank; none if it does not exist yet or is still empty.

@@ -59,6 +59,10 @@ pub trait MessageTransport {
     fn supports_borrowed(&self) -> bool {
         false
     }
+    /// Whether packets to this peer are written to memory that it reads: then bodies are better copied there than borrowed.
+    fn shares_memory_with(&self, _peer: Rank) -> bool {
+        false
+    }
     /// Sends a packet of two parts, the second without a copy. The first part returns with
     /// [`TransportEvent::SendComplete`] when neither is needed any more. `ack` says how soon the peer acknowledges.
     fn send_borrowed(&mut self, to: Rank, rail: RailIndex, mut head: Vec<u8>, body: BufferSlice, _ack: AckRequest) {
@@ -95,6 +99,10 @@ impl<T: MessageTransport + ?Sized> MessageTransport for Box<T> {
 
     fn supports_borrowed(&self) -> bool {
         (**self).supports_borrowed()
+    }
+
+    fn shares_memory_with(&self, peer: Rank) -> bool {
+        (**self).shares_memory_with(peer)
     }
 
     fn send_borrowed(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: BufferSlice, ack: AckRequest) {

@@ -297,4 +297,8 @@ impl<T: MessageTransport> InPlaceBuffers for TransportSendBuffers<'_, T> {
     fn supports_borrowed(&self) -> bool {
         self.0.supports_borrowed()
     }
+
+    fn shares_memory_with(&self, peer: Rank) -> bool {
+        self.0.shares_memory_with(peer)
+    }
 }

@@ -99,6 +99,10 @@ impl MessageTransport for TransportMux {
         self.udp.supports_borrowed()
     }
 
+    fn shares_memory_with(&self, peer: Rank) -> bool {
+        self.team_rank(peer).is_some()
+    }
+
     fn send_borrowed(&mut self, to: Rank, rail: RailIndex, head: Vec<u8>, body: BufferSlice, ack: AckRequest) {
         match self.team_rank(to) {
             Some(team_rank) => self.shm.send_borrowed(team_rank, rail, head, body, ack),

@@ -80,6 +80,11 @@ impl UdpTransport {
         &mut self.endpoint
     }
 
+    /// Whether there are any rails.
+    pub fn has_rails(&self) -> bool {
+        !self.rails.is_empty()
+    }
+
     /// Creates the queue pair of a rail; returns its number for the peer.
     ///
     /// # Errors

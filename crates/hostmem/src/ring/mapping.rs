@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::mman::munmap;
 
-use super::spsc_ring::{RingEntry, RingMemory, SLOT_BYTES};
+use super::mapped_ring::{MappedRing, SLOT_ARRAY_BYTES};
 use crate::futex::WakeupFutex;
 use crate::shm_file::{self, OpenFileError};
 
@@ -26,8 +26,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x81");
 const PAGE: usize = 4096;
 /// Bytes of a ring: the rings of both directions fit the second-level caches of the two cores.
 pub(super) const RING_BYTES: usize = 1 << 20;
-/// Slots of a ring: as many as the messaging machine has short packets in flight ([`super::ShmTransport::settings`]).
-const SLOTS: usize = 64;
 pub(super) const MAX_RANKS: usize = 64;
 
 #[repr(C, align(4096))]
@@ -38,22 +36,6 @@ struct MappingHeader {
     joined: AtomicU64,
 }
 
-/// What a reader has consumed. Only the reader writes it, and the writer seldom reads it.
-#[repr(C)]
-struct ConsumedCounts {
-    taken: AtomicU64,
-    read: AtomicU64,
-}
-
-/// A mapped ring. It does not keep the mapping alive: see [`RingMapping::ring`].
-pub(super) struct MappedRing {
-    start: NonNull<u8>,
-}
-
-// SAFETY: both ends of a ring may be used at the same time, and none is tied to a thread.
-unsafe impl Send for MappedRing {}
-
-const SLOT_ARRAY_BYTES: usize = SLOTS * SLOT_BYTES;
 const RING_SIZE: usize = PAGE + SLOT_ARRAY_BYTES + RING_BYTES;
 
 pub(super) struct RingMapping {
@@ -157,55 +139,14 @@ impl RingMapping {
     ///
     /// # Safety
     /// It is not used after the mapping is dropped.
-    pub(super) unsafe fn ring(&self, from: usize, to: usize) -> MappedRing {
+    pub(super) unsafe fn ring(&self, from: usize, to: usize) -> MappedRing<RING_BYTES> {
         assert!(from < self.ranks && to < self.ranks);
-        // SAFETY: `open` reserved a ring from each rank to each.
-        MappedRing { start: unsafe { self.start.add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE) } }
-    }
-}
-
-impl RingMemory for MappedRing {
-    type Word = AtomicU64;
-    const SLOTS: u64 = SLOTS as u64;
-    const BYTES: u64 = RING_BYTES as u64;
-
-    #[inline(always)]
-    fn slot(&self, index: usize) -> &AtomicU64 {
-        assert!(index < SLOTS);
-        // SAFETY: within the slots, and aligned; both ends use words at the beginning of slots as atomics.
-        unsafe { self.start.add(PAGE + index * SLOT_BYTES).cast().as_ref() }
-    }
-
-    #[inline(always)]
-    fn taken(&self) -> &AtomicU64 {
-        &self.counts().taken
-    }
-
-    #[inline(always)]
-    fn read(&self) -> &AtomicU64 {
-        &self.counts().read
-    }
-}
-
-impl MappedRing {
-    /// A ring begins with a page for its counts; its slots and bytes follow.
-    #[inline(always)]
-    fn counts(&self) -> &ConsumedCounts {
-        // SAFETY: they are atomics, and any bits are a value.
-        unsafe { self.start.cast().as_ref() }
-    }
-
-    /// The bytes of an entry. Only between `claim` and `publish`, or between `next` and `finish`.
-    ///
-    /// # Safety
-    /// The protocol returned the entry and has not released it yet. A peer that breaks the protocol can change bytes while they are
-    /// read; then they are wrong, but their length and destination come from a copy.
-    #[inline(always)]
-    #[allow(clippy::mut_from_ref)] // Entries do not overlap, and the protocol returns each once.
-    pub(super) unsafe fn bytes(&self, entry: RingEntry) -> &mut [u8] {
-        assert!(entry.at + entry.length <= SLOT_ARRAY_BYTES + RING_BYTES);
-        // SAFETY: within the ring; by the protocol, the other end does not access it.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(PAGE + entry.at).as_ptr(), entry.length) }
+        // SAFETY: `open` reserved a ring from each rank to each. It begins with a page for its counts; slots and bytes follow.
+        unsafe {
+            let counts = self.start.add(rings_at(self.ranks) + (from * self.ranks + to) * RING_SIZE);
+            let slots = counts.add(PAGE);
+            MappedRing::new(counts.cast(), slots, slots.add(SLOT_ARRAY_BYTES))
+        }
     }
 }
 

@@ -3,19 +3,20 @@
 //! In: packets. Out: packets of peers, completed sends, lost peers. A peer is lost when its process has ended, or when its ring
 //! holds what no correct peer writes. A waiting rank spins, then sleeps on its futex.
 
-use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
+use protocol::BufferSlice;
+use protocol::connection::AckRequest;
 use protocol::messaging::{MessagingSettings, RailIndex};
 use transport::Clock;
 use transport::backoff::{WaitPolicy, WaitStep, Waiter};
 use transport::message_transport::{MessageTransport, SendReport, TransportEvent};
 use units::{PathId, Rank, Time};
 
-use super::mapping::{MappedRing, RingMapping};
-use super::spsc_ring::{MAX_INLINE_BYTES, RingCorrupted, RingEntry, RingReader, RingWriter};
-use crate::cache_hints::demote;
+use super::mapping::{RING_BYTES, RingMapping};
+use super::ring_peer::RingPeer;
+use super::spsc_ring::RingEntry;
 
 const RAIL: RailIndex = RailIndex(0);
 const PATH: PathId = PathId(0);
@@ -31,18 +32,10 @@ const WAIT: WaitPolicy = WaitPolicy {
 /// Turns without a wait between two clock reads.
 const TURNS_PER_CLOCK: u32 = 64;
 const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Packets received from one ring in one turn.
-const PACKETS_PER_TURN: usize = 16;
 
 struct ShmPeer {
     rank: usize,
-    /// The ring to the peer, and the one from it.
-    outward: MappedRing,
-    inward: MappedRing,
-    writer: RingWriter,
-    reader: RingReader,
-    /// Packets that do not fit into the ring now.
-    waiting: VecDeque<Vec<u8>>,
+    rings: RingPeer<RING_BYTES>,
     is_lost: bool,
 }
 
@@ -73,15 +66,7 @@ impl ShmTransport {
         mapping.unlink();
         // SAFETY: the transport keeps the mapping as long as its peers.
         let ring = |from, to| unsafe { mapping.ring(from, to) };
-        let peer = |rank| ShmPeer {
-            rank,
-            outward: ring(me, rank),
-            inward: ring(rank, me),
-            writer: RingWriter::default(),
-            reader: RingReader::default(),
-            waiting: VecDeque::new(),
-            is_lost: false,
-        };
+        let peer = |rank| ShmPeer { rank, rings: RingPeer::new(ring(me, rank), ring(rank, me)), is_lost: false };
         let peers = (0..ranks).filter(|rank| *rank != me).map(peer).collect();
         let liveness_checked_at = Instant::now();
         Ok(Self {
@@ -104,38 +89,18 @@ impl ShmTransport {
 
     #[inline]
     fn is_idle(&self) -> bool {
-        self.completed.is_empty() && !self.peers.iter().any(|peer| !peer.is_lost && peer.has_more())
+        self.completed.is_empty() && !self.peers.iter().any(|peer| !peer.is_lost && peer.rings.has_more())
     }
 
     fn move_packets(&mut self, on_event: &mut dyn FnMut(Time, TransportEvent<'_>)) {
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
-            let from = Rank(peer.rank as u32);
-            let mut any = false;
-            let ring = &peer.inward;
-            for _ in 0..PACKETS_PER_TURN {
-                match peer.reader.next(ring) {
-                    Ok(Some(entry)) => {
-                        // SAFETY: `next` returned the entry, `finish` below releases it.
-                        let bytes = unsafe { ring.bytes(entry) };
-                        on_event(self.now, TransportEvent::Packet { from, rail: RAIL, path: PATH, bytes });
-                        peer.reader.finish(ring, entry);
-                        any = true;
-                    }
-                    Ok(None) => break,
-                    Err(RingCorrupted) => {
-                        peer.is_lost = true;
-                        break;
-                    }
-                }
-            }
-            while let Some(bytes) = peer.waiting.pop_front() {
-                if !peer.write(&bytes) {
-                    peer.waiting.push_front(bytes);
-                    break;
-                }
-                any = true;
-                self.completed.push((peer.rank, bytes));
-            }
+            let (now, from) = (self.now, Rank(peer.rank as u32));
+            let received = peer.rings.receive(|bytes| {
+                on_event(now, TransportEvent::Packet { from, rail: RAIL, path: PATH, bytes });
+            });
+            peer.is_lost = received.is_err();
+            let mut any = received.unwrap_or(true);
+            any |= peer.rings.write_waiting(|bytes| self.completed.push((peer.rank, bytes)));
             if any {
                 self.mapping.futex(peer.rank).wake(); // It may wait for space, or for these packets.
             }
@@ -158,7 +123,7 @@ impl ShmTransport {
         }
         self.liveness_checked_at = Instant::now();
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
-            if !peer.has_more() && !self.mapping.is_alive(peer.rank) {
+            if !peer.rings.has_more() && !self.mapping.is_alive(peer.rank) {
                 peer.is_lost = true;
                 report_lost_peer(self.now, peer, &mut self.completed, on_event);
             }
@@ -182,7 +147,7 @@ impl ShmTransport {
                     self.sleep(time);
                     self.check_liveness(on_event);
                     self.now = self.clock.now();
-                    if self.peers.iter().any(|peer| !peer.waiting.is_empty()) {
+                    if self.peers.iter().any(|peer| peer.rings.has_waiting()) {
                         return; // A ring may have space now.
                     }
                 }
@@ -204,70 +169,50 @@ impl ShmTransport {
     }
 }
 
-impl ShmPeer {
-    #[inline]
-    fn has_more(&self) -> bool {
-        self.reader.has_more(&self.inward)
-    }
-
-    /// Writes a packet into the ring. False if there is no space.
-    fn write(&mut self, bytes: &[u8]) -> bool {
-        let Some(entry) = self.writer.claim(&self.outward, bytes.len()) else { return false };
-        // SAFETY: `claim` returned the entry, `publish` below hands it over.
-        unsafe { self.outward.bytes(entry) }.copy_from_slice(bytes);
-        self.publish(entry);
-        true
-    }
-
-    /// Hands an entry to the peer. Demotes a short one to the shared cache, where the peer finds it sooner.
-    #[inline]
-    fn publish(&mut self, entry: RingEntry) {
-        self.writer.publish(&self.outward, entry);
-        if entry.length <= MAX_INLINE_BYTES {
-            // SAFETY: the hint takes addresses only; it neither reads nor writes the published entry.
-            demote(unsafe { self.outward.bytes(entry) });
-        }
-    }
-}
-
 fn report_lost_peer(
     now: Time,
     peer: &mut ShmPeer,
     completed: &mut Vec<(usize, Vec<u8>)>,
     on_event: &mut dyn FnMut(Time, TransportEvent<'_>),
 ) {
-    completed.extend(peer.waiting.drain(..).map(|bytes| (peer.rank, bytes)));
+    completed.extend(peer.rings.drop_waiting().map(|bytes| (peer.rank, bytes)));
     on_event(now, TransportEvent::RailLost { peer: Rank(peer.rank as u32), rail: RAIL });
 }
 
 impl MessageTransport for ShmTransport {
     fn send(&mut self, to: Rank, _: RailIndex, bytes: Vec<u8>) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
-        if !peer.is_lost && (!peer.waiting.is_empty() || !peer.write(&bytes)) {
-            peer.waiting.push_back(bytes);
-            return;
-        }
+        let sent = if peer.is_lost { Some(bytes) } else { peer.rings.send(bytes, None) };
+        let Some(bytes) = sent else { return };
         self.mapping.futex(peer.rank).wake();
         self.completed.push((peer.rank, bytes));
+    }
+
+    fn send_borrowed(&mut self, to: Rank, _: RailIndex, head: Vec<u8>, body: BufferSlice, _: AckRequest) {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
+        let sent = if peer.is_lost { Some(head) } else { peer.rings.send(head, Some(body)) };
+        let Some(head) = sent else { return };
+        self.mapping.futex(peer.rank).wake();
+        self.completed.push((peer.rank, head));
+    }
+
+    fn shares_memory_with(&self, _: Rank) -> bool {
+        true
     }
 
     #[inline]
     fn reserve(&mut self, to: Rank, _: RailIndex, bytes: usize) -> Option<&mut [u8]> {
         let peer = self.peers.iter_mut().find(|peer| peer.rank == to.index())?;
-        if peer.is_lost || !peer.waiting.is_empty() {
-            return None;
-        }
-        let entry = peer.writer.claim(&peer.outward, bytes)?;
+        let (entry, bytes) = if peer.is_lost { None } else { peer.rings.reserve(bytes) }?;
         self.reserved = Some(entry);
-        // SAFETY: `claim` returned the entry; `send_reserved` publishes it before the next claim.
-        Some(unsafe { peer.outward.bytes(entry) })
+        Some(bytes)
     }
 
     #[inline]
     fn send_reserved(&mut self, to: Rank, _: RailIndex, report: SendReport) {
         let entry = self.reserved.take().expect("`reserve` was called before");
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.rank == to.index()) else { return };
-        peer.publish(entry);
+        peer.rings.publish(entry);
         self.mapping.futex(peer.rank).wake();
         if report == SendReport::Wanted {
             self.completed.push((peer.rank, Vec::new()));
@@ -292,7 +237,7 @@ impl MessageTransport for ShmTransport {
     fn drop_peer(&mut self, peer: Rank) {
         for peer in self.peers.iter_mut().filter(|known| known.rank == peer.index()) {
             peer.is_lost = true;
-            peer.waiting.clear();
+            peer.rings.drop_waiting().for_each(drop);
         }
     }
 }

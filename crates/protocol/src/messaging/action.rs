@@ -67,6 +67,12 @@ pub trait InPlaceBuffers {
     fn supports_borrowed(&self) -> bool {
         false
     }
+
+    /// Whether packets to this peer are written to memory that it reads. Nothing is then prepared before the CTS: a fragment is copied
+    /// and checksummed in one pass when there is space for it.
+    fn shares_memory_with(&self, _peer: Rank) -> bool {
+        false
+    }
 }
 
 /// For drivers without such buffers.

@@ -53,6 +53,9 @@ impl MessagingPeer {
         buffers: &impl InPlaceBuffers,
     ) {
         let settings = shared.settings;
+        if buffers.shares_memory_with(self.rank) {
+            return;
+        }
         let Some(outgoing) = self.outgoing.get_mut(&transfer) else { return };
         let (limit, limit_per_transfer) = if buffers.supports_borrowed() {
             (MAX_CHECKSUMMED_AHEAD, MAX_CHECKSUMMED_AHEAD)

@@ -27,6 +27,10 @@ pub(crate) const FI_TAGGED: u64 = 1 << 3;
 pub(crate) const FI_RECV: u64 = 1 << 10;
 pub(crate) const FI_SEND: u64 = 1 << 11;
 pub(crate) const FI_MULTI_RECV: u64 = 1 << 16;
+pub(crate) const FI_RMA: u64 = 1 << 2;
+pub(crate) const FI_READ: u64 = 1 << 8;
+pub(crate) const FI_REMOTE_READ: u64 = 1 << 12;
+pub(crate) const FI_REMOTE_WRITE: u64 = 1 << 13;
 pub(crate) const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub(crate) const FI_PEEK: u64 = 1 << 19;
 pub(crate) const FI_COMPLETION: u64 = 1 << 24;
@@ -235,7 +239,7 @@ pub(crate) struct FidEp {
     pub(crate) ops: *const FiOpsEp,
     pub(crate) cm: *const FiOpsCm,
     pub(crate) msg: *const FiOpsMsg,
-    pub(crate) rma: *const UnsupportedTable,
+    pub(crate) rma: *const FiOpsRma,
     pub(crate) tagged: *const FiOpsTagged,
     pub(crate) atomic: *const UnsupportedTable,
     pub(crate) collective: *const UnsupportedTable,
@@ -490,6 +494,60 @@ pub(crate) struct FiOpsMsg {
 }
 
 #[repr(C)]
+pub(crate) struct FiRmaIov {
+    pub(crate) addr: u64,
+    pub(crate) len: usize,
+    pub(crate) key: u64,
+}
+
+#[repr(C)]
+pub(crate) struct FiMsgRma {
+    pub(crate) iov: *const Iovec,
+    pub(crate) desc: *mut *mut c_void,
+    pub(crate) iov_count: usize,
+    pub(crate) addr: FiAddr,
+    pub(crate) rma_iov: *const FiRmaIov,
+    pub(crate) rma_iov_count: usize,
+    pub(crate) context: *mut c_void,
+    pub(crate) data: u64,
+}
+
+#[repr(C)]
+pub(crate) struct FiOpsRma {
+    pub(crate) size: usize,
+    pub(crate) read:
+        unsafe extern "C" fn(*mut FidEp, *mut c_void, usize, *mut c_void, FiAddr, u64, u64, *mut c_void) -> isize,
+    pub(crate) readv: unsafe extern "C" fn(
+        *mut FidEp,
+        *const Iovec,
+        *mut *mut c_void,
+        usize,
+        FiAddr,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub(crate) readmsg: unsafe extern "C" fn(*mut FidEp, *const FiMsgRma, u64) -> isize,
+    pub(crate) write: UnsupportedCall,
+    pub(crate) writev: UnsupportedCall,
+    pub(crate) writemsg: UnsupportedCall,
+    pub(crate) inject: UnsupportedCall,
+    pub(crate) writedata: UnsupportedCall,
+    pub(crate) injectdata: UnsupportedCall,
+}
+
+/// The fields of `fi_mr_attr` that all versions have.
+#[repr(C)]
+pub(crate) struct FiMrAttr {
+    pub(crate) mr_iov: *const Iovec,
+    pub(crate) iov_count: usize,
+    pub(crate) access: u64,
+    pub(crate) offset: u64,
+    pub(crate) requested_key: u64,
+    pub(crate) context: *mut c_void,
+}
+
+#[repr(C)]
 pub(crate) struct FiOpsTagged {
     pub(crate) size: usize,
     pub(crate) recv:
@@ -565,6 +623,8 @@ const _: () = {
     assert!(size_of::<FiProvider>() == 72 && size_of::<FiOps>() == 56 && size_of::<FiOpsFabric>() == 56);
     assert!(size_of::<FiOpsDomain>() == 104 && size_of::<FiOpsMr>() == 32 && size_of::<FiOpsAv>() == 96);
     assert!(size_of::<FiOpsEp>() == 72 && size_of::<FiOpsCm>() == 80 && size_of::<FiOpsMsg>() == 80);
+    assert!(size_of::<FiOpsRma>() == 80 && size_of::<FiMsgRma>() == 64 && size_of::<FiRmaIov>() == 24);
+    assert!(size_of::<FiMrAttr>() == 48);
     assert!(size_of::<FiOpsTagged>() == 80 && size_of::<FiOpsCq>() == 72 && size_of::<FiOpsCntr>() == 72);
     assert!(size_of::<FiOpsEq>() == 48);
 };

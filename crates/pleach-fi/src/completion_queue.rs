@@ -174,7 +174,10 @@ unsafe extern "C" fn wait_and_read_from(
         }
         // A copy of the descriptor: the lock is not held while the thread sleeps.
         let descriptor = {
-            let state = queue.domain.lock();
+            let mut state = queue.domain.lock();
+            if !state.fall_asleep_for(queue.number) {
+                continue;
+            }
             let wait = state.queues.completions.get(queue.number).and_then(|found| found.wait.as_ref());
             wait.and_then(|wait| wait.epoll.0.as_fd().try_clone_to_owned().ok())
         };
@@ -252,7 +255,8 @@ pub(crate) unsafe fn is_ready_to_wait(fid: *mut Fid) -> bool {
     let queue = unsafe { object::<CqObject>(fid) };
     let mut state = queue.domain.lock();
     state.progress_queue(queue.number);
-    state.queues.completions.get(queue.number).is_none_or(CompletionQueue::is_empty)
+    let is_empty = state.queues.completions.get(queue.number).is_none_or(CompletionQueue::is_empty);
+    is_empty && state.fall_asleep_for(queue.number)
 }
 
 unsafe extern "C" fn close_queue(fid: *mut Fid) -> c_int {

@@ -5,6 +5,8 @@
 //! 52  the sender's address, without its secret   116 the receiver's identity
 //! ```
 //! The key of the MAC is the secret of the endpoint that is asked: who asks has it from the launcher.
+//!
+//! Requests to share memory, and their answers, have no rails. The memory's number is that of the attempt.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -28,6 +30,25 @@ const ADDRESS_AT: usize = 52;
 pub(crate) enum RequestKind {
     Connect,
     Accept,
+    /// The sender has created memory for both.
+    ShareMemory,
+    /// The sender has joined it.
+    MemoryShared,
+    /// The sender cannot join it.
+    MemoryRefused,
+}
+
+impl RequestKind {
+    const ALL: [Self; 5] = [Self::Connect, Self::Accept, Self::ShareMemory, Self::MemoryShared, Self::MemoryRefused];
+
+    fn has_rails(self) -> bool {
+        matches!(self, Self::Connect | Self::Accept)
+    }
+
+    /// Whether it answers a request of the receiver.
+    pub(crate) fn is_answer(self) -> bool {
+        !matches!(self, Self::Connect | Self::ShareMemory)
+    }
 }
 
 /// A request to connect, or its answer.
@@ -54,10 +75,7 @@ pub(crate) struct ConnectionRequest {
 impl ConnectionRequest {
     pub(crate) fn to_bytes(&self, key: &EndpointSecret) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
-        bytes[16] = match self.kind {
-            RequestKind::Connect => 1,
-            RequestKind::Accept => 2,
-        };
+        bytes[16] = self.kind as u8 + 1;
         let rails = self.pairs.len().min(MAX_RAILS);
         bytes[17] = rails as u8 | self.security.to_bits() << 4;
         bytes[18..20].copy_from_slice(&self.rank.unwrap_or(NO_RANK).to_le_bytes());
@@ -89,15 +107,11 @@ impl ConnectionRequest {
         if difference != 0 {
             return None;
         }
-        let kind = match bytes[16] {
-            1 => RequestKind::Connect,
-            2 => RequestKind::Accept,
-            _ => return None,
-        };
+        let kind = *RequestKind::ALL.get(usize::from(bytes[16]).checked_sub(1)?)?;
         let four = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let rails = usize::from(bytes[17] & 0xf);
-        if rails == 0 || rails > MAX_RAILS {
+        if (rails > 0) != kind.has_rails() || rails > MAX_RAILS {
             return None;
         }
         Some(Self {
@@ -128,7 +142,14 @@ mod tests {
 
     fn request() -> ConnectionRequest {
         let path = EndpointPath { address: "10.0.0.1:77".parse().expect("an address"), prefix: 16 };
-        let sender = EndpointAddress { identity: 9, datagrams: QpNumber(3), secret: [1; 16], paths: vec![path] };
+        let sender = EndpointAddress {
+            identity: 9,
+            datagrams: QpNumber(3),
+            secret: [1; 16],
+            host: None,
+            is_checked: true,
+            paths: vec![path],
+        };
         ConnectionRequest {
             kind: RequestKind::Connect,
             attempt: 99,
@@ -156,6 +177,18 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         assert_eq!(ConnectionRequest::parse(&bytes[1..], &key), None);
+    }
+
+    #[test]
+    fn requests_to_share_memory_have_no_rails_and_others_have() {
+        for kind in RequestKind::ALL {
+            for pairs in [vec![], vec![QpNumber(5)]] {
+                let fits = pairs.is_empty() != kind.has_rails();
+                let bytes = ConnectionRequest { kind, pairs, ..request() }.to_bytes(&[3; 16]);
+                let read = ConnectionRequest::parse(&bytes, &[3; 16]).map(|request| request.kind);
+                assert_eq!(read, fits.then_some(kind));
+            }
+        }
     }
 
     #[test]

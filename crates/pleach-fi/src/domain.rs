@@ -36,6 +36,19 @@ impl DomainState {
         }
     }
 
+    /// These endpoints want to be woken through their descriptors; false if one has something to do first.
+    pub(crate) fn fall_asleep(&mut self, endpoints: &[usize]) -> bool {
+        let asleep =
+            |number: &usize| self.endpoints.get_mut(*number).is_none_or(|endpoint| endpoint.port.fall_asleep());
+        endpoints.iter().map(asleep).fold(true, |all, asleep| all && asleep)
+    }
+
+    /// The same for those that report to a completion queue.
+    pub(crate) fn fall_asleep_for(&mut self, queue: usize) -> bool {
+        let bound = self.queues.completions.get(queue).map(|found| found.endpoints.clone());
+        bound.is_none_or(|bound| self.fall_asleep(&bound))
+    }
+
     /// Makes progress for a completion queue; only if it has nothing to read.
     pub(crate) fn progress_queue(&mut self, queue: usize) {
         let Self { endpoints, queues } = self;
@@ -117,6 +130,9 @@ impl Domain {
                     let mut state = self.lock();
                     let numbers = state.endpoints.numbers();
                     state.progress(&numbers);
+                    if !state.fall_asleep(&numbers) {
+                        continue;
+                    }
                     descriptors_of(&mut state, &numbers)
                 };
                 self.sleep_on(&descriptors);
@@ -167,7 +183,7 @@ fn descriptors_of(state: &mut DomainState, numbers: &[usize]) -> Vec<std::os::fd
 
 /// What is readable while packets wait for an endpoint.
 pub(crate) fn wait_descriptor(endpoint: &mut EndpointState) -> BorrowedFd<'_> {
-    endpoint.port.messenger.transport().endpoint().wait_descriptor()
+    endpoint.port.messenger.transport().udp().endpoint().wait_descriptor()
 }
 
 #[cfg(test)]

@@ -1,20 +1,24 @@
 //! The address of an endpoint, as `fi_getname` returns it and address vectors hold it.
 //!
 //! ```text
-//!  0  version   1  paths   2  0   4  datagram queue pair   8  identity   16  secret   32  paths
+//!  0  version   1  paths   2  host   4  datagram queue pair   8  identity   16  secret   32  paths
 //! a path: 4 or 6   its network's prefix length   port (2)   address (4 or 16)
 //! ```
 //! At most 64 bytes: MPIs reserve no more. The secret reaches only those to whom the launcher passes the address; it proves that a
-//! process that connects belongs to the job (P-119). The identity is random: a process that starts again is another peer.
+//! process that connects belongs to the job (P-119). The identity is random: a process that starts again is another peer. Endpoints with the same host may
+//! share memory; whether they can, they try.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU16;
 
 use units::QpNumber;
 
 /// Bytes of every address; unused ones are zero.
 pub(crate) const ADDRESS_BYTES: usize = 64;
 const VERSION: u8 = 2;
+/// The bit of the version byte for endpoints without checksums.
+const UNCHECKED: u8 = 0x80;
 const HEAD_BYTES: usize = 32;
 
 /// What proves membership of the job.
@@ -37,6 +41,10 @@ pub(crate) struct EndpointAddress {
     pub(crate) datagrams: QpNumber,
     /// Known to the processes of the job; zero in Pleach's packets.
     pub(crate) secret: EndpointSecret,
+    /// What endpoints that may share memory have in common; none for those that do not.
+    pub(crate) host: Option<NonZeroU16>,
+    /// Whether its messages have checksums. Endpoints that disagree do not connect.
+    pub(crate) is_checked: bool,
     pub(crate) paths: Vec<EndpointPath>,
 }
 
@@ -58,7 +66,8 @@ impl fmt::Display for EndpointAddress {
 impl EndpointAddress {
     pub(crate) fn to_bytes(&self) -> [u8; ADDRESS_BYTES] {
         let mut bytes = [0; ADDRESS_BYTES];
-        bytes[0] = VERSION;
+        bytes[0] = VERSION | if self.is_checked { 0 } else { UNCHECKED };
+        bytes[2..4].copy_from_slice(&self.host.map_or(0, NonZeroU16::get).to_le_bytes());
         bytes[4..8].copy_from_slice(&self.datagrams.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.identity.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.secret);
@@ -89,7 +98,8 @@ impl EndpointAddress {
     /// Parses an address; none if it is not one of ours.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; ADDRESS_BYTES] = bytes.get(..ADDRESS_BYTES)?.try_into().ok()?;
-        if bytes[0] != VERSION || bytes[2..4] != [0, 0] {
+        let is_checked = bytes[0] & UNCHECKED == 0;
+        if bytes[0] & !UNCHECKED != VERSION {
             return None;
         }
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -108,7 +118,8 @@ impl EndpointAddress {
             rest = tail;
         }
         let secret = bytes[16..32].try_into().expect("sixteen bytes");
-        (!paths.is_empty()).then_some(Self { identity: word(8), datagrams, secret, paths })
+        let host = NonZeroU16::new(u16::from_le_bytes([bytes[2], bytes[3]]));
+        (!paths.is_empty()).then_some(Self { identity: word(8), datagrams, secret, host, is_checked, paths })
     }
 
     /// Whether the secret is known; it is not in the address of a peer that connected before the application named it.
@@ -175,7 +186,14 @@ mod tests {
     fn address(identity: u64, paths: &[&str]) -> EndpointAddress {
         let path = |text: &&str| EndpointPath { address: text.parse().expect("an address"), prefix: 24 };
         let paths = paths.iter().map(path).collect();
-        EndpointAddress { identity, datagrams: QpNumber(17), secret: [7; 16], paths }
+        EndpointAddress {
+            identity,
+            datagrams: QpNumber(17),
+            secret: [7; 16],
+            host: NonZeroU16::new(9),
+            is_checked: true,
+            paths,
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::envelope::Envelope;
 use crate::match_lists::{MessageSource, ReceiveFilter};
 use crate::message_port::MessagePort;
 use crate::objects::{AvObject, CntrObject, CqObject, EpObject, domain_of, hand_out, head, object, take_back};
+use crate::remote_memory_calls::RMA;
 use crate::unsupported::{UNSUPPORTED, object_ops, unsupported};
 use crate::user_memory::UserBuffer;
 
@@ -89,7 +90,7 @@ pub(crate) unsafe extern "C" fn open_endpoint(
         ops: &EP,
         cm: &CM,
         msg: &MSG,
-        rma: &UNSUPPORTED,
+        rma: &RMA,
         tagged: &TAGGED,
         atomic: &UNSUPPORTED,
         collective: &UNSUPPORTED,

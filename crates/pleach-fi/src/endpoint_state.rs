@@ -7,15 +7,17 @@ use protocol::messaging::{MessageArrival, MessageFailure};
 use units::Rank;
 
 use crate::abi::{FI_COMPLETION, FI_ECRC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_SEND, FI_TAGGED};
-use crate::envelope::{Envelope, PING_TAG, PING_TOKEN};
+use crate::envelope::{Envelope, PING_TAG, PING_TOKEN, REPLY_TOKEN};
 use crate::match_lists::{FabricMessage, FabricMessageBody, FabricReceive, MatchLists, MessageSource};
 use crate::message_port::{MessagePort, PeerIndex, PortEvent};
 use crate::number_map::NumberMap;
 use crate::queues::{CompletionEntry, ErrorEntry, Queues};
+use crate::remote_read::RemoteRead;
 use crate::user_memory::UserBuffer;
 
 /// Error numbers of the system.
 pub(crate) const EAGAIN: i32 = 11;
+pub(crate) const EIO: i32 = 5;
 pub(crate) const EINVAL: i32 = 22;
 pub(crate) const ENOENT: i32 = 2;
 pub(crate) const ENOSYS: i32 = 38;
@@ -95,8 +97,14 @@ pub(crate) struct EndpointState {
     pub(crate) own_bytes: usize,
     pub(crate) receives: NumberMap<ActiveReceive>,
     pub(crate) multis: NumberMap<MultiBuffer>,
+    /// Reads of peers' memory, by number; and those whose answer is arriving, by token.
+    pub(crate) reads: NumberMap<RemoteRead>,
+    pub(crate) arriving_reads: NumberMap<RemoteRead>,
     pub(crate) next_token: u64,
 }
+
+/// An error number, and the number of its description.
+pub(crate) type ErrorNumbers = (i32, i32);
 
 impl EndpointState {
     pub(crate) fn new(port: MessagePort, send_flags: u64, receive_flags: u64) -> Self {
@@ -115,6 +123,8 @@ impl EndpointState {
             own_bytes: 0,
             receives: NumberMap::default(),
             multis: NumberMap::default(),
+            reads: NumberMap::default(),
+            arriving_reads: NumberMap::default(),
             next_token: 0,
         }
     }
@@ -180,6 +190,7 @@ impl EndpointState {
             match event {
                 PortEvent::Sent { token } if token & PING_TOKEN != 0 => self.end_ping(token),
                 PortEvent::SendFailed { token, .. } if token & PING_TOKEN != 0 => self.end_ping(token),
+                PortEvent::Sent { token } | PortEvent::SendFailed { token, .. } if token & REPLY_TOKEN != 0 => {}
                 PortEvent::Sent { token } => self.complete_send(queues, token),
                 PortEvent::SendFailed { token, failure } => self.fail_send(queues, token, &failure),
                 PortEvent::Arrived(arrival) => self.handle_arrival(queues, arrival),
@@ -199,6 +210,7 @@ impl EndpointState {
                 .port
                 .lose(peer, "a tagged message was corrupted in the sender's memory, and its tag with it");
         }
+        let Some(arrival) = self.handle_read_message(queues, arrival) else { return };
         let envelope = Envelope::of(&arrival).filter(|_| arrival.tag() != PING_TAG);
         let Some((envelope, prefix)) = envelope else { return self.port.discard(arrival) };
         let length = (arrival.length() as usize).saturating_sub(prefix);
@@ -251,6 +263,10 @@ impl EndpointState {
     }
 
     fn finish_receive(&mut self, queues: &mut Queues, token: u64, failure: Option<MessageFailure>) {
+        if let Some(read) = self.arriving_reads.remove(&token) {
+            let failure = failure.map(|failure| self.describe(queues, &failure));
+            return self.finish_read(queues, &read, failure);
+        }
         let Some(receive) = self.receives.remove(&token) else { return };
         match failure {
             None => {
@@ -329,6 +345,7 @@ impl EndpointState {
     /// A peer is gone: receives that only it could complete fail.
     fn lose_peer(&mut self, queues: &mut Queues, peer: PeerIndex, why: &str) {
         let detail = queues.note_loss(why);
+        self.lose_reads(queues, peer, detail);
         let source = Some(MessageSource::Peer(peer));
         self.fail_receives(queues, |posted| posted.filter.source == source, detail);
     }

@@ -9,6 +9,12 @@ use protocol::messaging::MessageArrival;
 pub(crate) const PING_TAG: u64 = 1 << 63;
 /// The numbers of sends that are signs of life have this bit.
 pub(crate) const PING_TOKEN: u64 = 1 << 63;
+/// The numbers of sends that serve a read, or ask for one, have this bit: nobody waits for their completion.
+pub(crate) const REPLY_TOKEN: u64 = 1 << 62;
+/// A read of memory: the request, its answer, and its refusal. None of them has the bits of a user's message.
+pub(crate) const READ_REQUEST: u64 = 1 << 59;
+pub(crate) const READ_DATA: u64 = READ_REQUEST | 1;
+pub(crate) const READ_REFUSED: u64 = READ_REQUEST | 2;
 const TAGGED: u64 = 1 << 62;
 const HAS_DATA: u64 = 1 << 61;
 const WIDE_DATA: u64 = 1 << 60;

@@ -6,7 +6,7 @@
 //! Reading order: `abi` is libfabric's binary interface. `provider_info` says what is offered; `fabric` opens the objects
 //! (`address_vector`, `completion_queue`, `counter`, `endpoint_calls`), which the lock of a `domain` protects. An
 //! `endpoint_state` matches messages with receives (`match_lists`, `endpoint_operations`); its `message_port` sends and receives them,
-//! over connections that `peer_connection` makes. docs/libfabric.md explains its use.
+//! over connections that `peer_connection` and, within a host, `shared_memory` make. docs/libfabric.md explains its use.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -24,6 +24,7 @@ mod endpoint_state;
 mod envelope;
 mod event_queue;
 mod fabric;
+mod host_identity;
 mod local_paths;
 mod log;
 mod match_lists;
@@ -35,6 +36,10 @@ mod path_log;
 mod peer_connection;
 mod provider_info;
 mod queues;
+mod registered_memory;
+mod remote_memory_calls;
+mod remote_read;
+mod shared_memory;
 mod unsupported;
 mod user_memory;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use checksum::tuning::ChecksumTuning;
-use engine::messaging::{MessageTransport, Messenger, UdpTransport};
+use engine::messaging::{MessageTransport, Messenger, PairMux, UdpTransport};
 use protocol::LentBytes;
 use protocol::connection::path::PathEvent;
 use protocol::messaging::{
@@ -24,6 +24,7 @@ use wire::QueueKey;
 use crate::connection_request::MAX_RAILS;
 use crate::endpoint_address::{EndpointAddress, EndpointPath, fitting_paths};
 use crate::envelope::{INJECT_BYTES, MAX_PREFIX_BYTES};
+use crate::host_identity::{FAULTS, host_of_environment};
 use crate::local_paths::local_paths;
 use crate::number_map::NumberMap;
 use crate::path_log::{LoggedRail, PathLog};
@@ -42,10 +43,12 @@ const HOUSEKEEPING: Span = Span::from_micros(10_000);
 const PING_EVERY: Span = Span::from_micros(1_000_000);
 /// How often the receives that wait are looked at. It bounds the cost of looking at many.
 const WATCH_EVERY: Span = Span::from_micros(250_000);
+/// How often the processes that share memory with this one are checked.
+const CHECK_ENDS_EVERY: Span = Span::from_micros(100_000);
 /// How long closing waits for acknowledgements.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
-/// A file with faults to inject, as everywhere in Pleach.
-const FAULTS: &str = "PLEACH_FAULTS";
+/// "off" leaves out all checksums, to measure what they cost. All processes of a job must agree.
+const CHECKSUMS: &str = "PLEACH_MESSAGES_CHECKSUM";
 
 /// A peer of a port.
 pub(crate) type PeerIndex = u32;
@@ -80,7 +83,7 @@ pub(crate) enum PortEvent {
 
 /// The messages of one endpoint.
 pub(crate) struct MessagePort {
-    pub(crate) messenger: Messenger<UdpTransport>,
+    pub(crate) messenger: Messenger<PairMux>,
     pub(crate) own: EndpointAddress,
     pub(crate) datagrams: QpNumber,
     pub(crate) peers: Vec<PeerConnection>,
@@ -89,12 +92,14 @@ pub(crate) struct MessagePort {
     receives: NumberMap<u64>,
     /// Sends that are complete or have failed, but whose memory a packet still refers to.
     returning: Vec<(PortEvent, Arc<dyn LentBytes>)>,
-    loans: NumberMap<Arc<dyn LentBytes>>,
+    /// Lent memory of sends that are not complete, and the peer.
+    loans: NumberMap<(PeerIndex, Arc<dyn LentBytes>)>,
     pub(crate) events: VecDeque<PortEvent>,
     /// How the user wants packets protected.
     pub(crate) security: Option<SecurityMode>,
     housekeeping_at: Time,
     watch_at: Time,
+    ends_at: Time,
     /// The user of this port must name the peers for which receives wait, by [`Self::watch`].
     pub(crate) is_watch_due: bool,
     paths: PathLog,
@@ -123,6 +128,7 @@ impl MessagePort {
             let posted = endpoint.post_datagram_receive(datagrams, vec![0; DATAGRAM_BYTES]);
             posted.map_err(|error| format!("cannot post a buffer for connection requests: {error}"))?;
         }
+        let is_checked = checksums_of_environment()?;
         let mut random = [0; 24];
         getrandom::fill(&mut random).map_err(|error| format!("cannot get random bits from the kernel: {error}"))?;
         let (identity, secret) = random.split_at(8);
@@ -130,19 +136,23 @@ impl MessagePort {
             identity: u64::from_le_bytes(identity.try_into().expect("eight bytes")),
             datagrams,
             secret: secret.try_into().expect("sixteen bytes"),
+            host: host_of_environment(),
+            is_checked,
             paths,
         };
+        let tuned = || ChecksumPolicy::Tuned(*ChecksumTuning::for_this_machine());
         let settings = MessagingSettings {
-            checksum: ChecksumPolicy::Tuned(*ChecksumTuning::for_this_machine()),
+            checksum: if is_checked { tuned() } else { ChecksumPolicy::Off },
             credit_bytes: CREDIT_BYTES,
             ..MessagingSettings::default()
         };
         // A short message with its prefix must be eager: as a long one it would have no note, and nobody could match it.
         assert_eq!(settings.eager_bytes as usize, INJECT_BYTES + MAX_PREFIX_BYTES);
-        let mut transport = UdpTransport::new(endpoint, &settings);
+        let transport = UdpTransport::new(endpoint, &settings);
+        let mut transport = if is_checked { transport } else { transport.without_packet_checks() };
         transport.keep_side_events();
         Ok(Self {
-            messenger: Messenger::new(transport, settings).with_matching(MessageMatching::ByUser),
+            messenger: Messenger::new(PairMux::new(transport), settings).with_matching(MessageMatching::ByUser),
             own,
             datagrams,
             peers: Vec::new(),
@@ -156,6 +166,7 @@ impl MessagePort {
                 .map_err(|error| format!("{}: {error}", SecurityMode::VARIABLE))?,
             housekeeping_at: Time::ZERO,
             watch_at: Time::ZERO,
+            ends_at: Time::ZERO,
             is_watch_due: false,
             paths: PathLog::from_environment(),
         })
@@ -222,13 +233,17 @@ impl MessagePort {
 
     fn post(&mut self, peer: PeerIndex, message: PortSend) -> Result<(), MessagePostError> {
         let PortSend { token, tag, body } = message;
+        if self.messenger.transport().pairs().is_closed(Rank(peer)) {
+            self.check_end(peer, true); // What it sent before is read first.
+        }
         let id = match body {
             PortSendBody::Copied(bytes) => {
                 self.messenger.send(Rank(peer), tag, bytes).map_err(|rejected| rejected.error)?
             }
             PortSendBody::Lent { note, loan } => {
                 let id = self.messenger.send_lent(Rank(peer), (tag, note), Arc::clone(&loan))?;
-                self.loans.insert(token, loan);
+                self.loans.insert(token, (peer, loan));
+                self.peers[peer as usize].lent_sends += 1;
                 id
             }
         };
@@ -294,6 +309,10 @@ impl MessagePort {
             self.housekeeping_at = now + HOUSEKEEPING;
             self.retry_connections(now);
             self.report_losses();
+            if now >= self.ends_at {
+                self.ends_at = now + CHECK_ENDS_EVERY;
+                (0..self.peers.len() as PeerIndex).for_each(|peer| self.check_end(peer, false));
+            }
             if now >= self.watch_at {
                 self.watch_at = now + WATCH_EVERY;
                 self.is_watch_due = true;
@@ -334,7 +353,10 @@ impl MessagePort {
     /// A send ended. The user gets lent memory back only when no packet refers to it.
     fn finish_send(&mut self, id: u64, failure: Option<MessageFailure>) {
         let Some(token) = self.sends.remove(&id) else { return };
-        let loan = self.loans.remove(&token);
+        let loan = self.loans.remove(&token).map(|(peer, loan)| {
+            self.peers[peer as usize].lent_sends -= 1;
+            loan
+        });
         let event = match failure {
             Some(failure) => PortEvent::SendFailed { token, failure },
             None => PortEvent::Sent { token },
@@ -350,7 +372,7 @@ impl MessagePort {
             EndpointEvent::Datagram { pair, buffer, length, .. } if pair == self.datagrams => {
                 self.handle_request(&buffer[..length.min(buffer.len())]);
                 // A buffer of the same queue pair was just consumed, so there is room for it.
-                let _ = self.messenger.transport().endpoint().post_datagram_receive(pair, buffer);
+                let _ = self.messenger.transport().udp().endpoint().post_datagram_receive(pair, buffer);
             }
             EndpointEvent::Path { pair, event } => self.note_path_event(pair, &event),
             _ => {}
@@ -358,7 +380,7 @@ impl MessagePort {
     }
 
     fn note_path_event(&mut self, pair: QpNumber, event: &PathEvent) {
-        let Some((Rank(index), rail)) = self.messenger.transport().rail_of(pair) else { return };
+        let Some((Rank(index), rail)) = self.messenger.transport().udp().rail_of(pair) else { return };
         let Some(peer) = self.peers.get(index as usize) else { return };
         let PeerConnection { address, rank, pairs, .. } = peer;
         let logged = LoggedRail { index: rail, peer: address, peer_rank: *rank, pairs };
@@ -377,10 +399,13 @@ impl MessagePort {
         if is_first {
             return; // Most receives complete within the first second.
         }
-        match watched.state {
+        if self.messenger.transport().shares_memory_with(Rank(peer)) {
+            return self.check_end(peer, true);
+        }
+        match self.peers[peer as usize].state {
             PeerState::Unconnected => self.connect(peer),
-            PeerState::Connected { .. } if !watched.is_pinging => {
-                watched.is_pinging = true;
+            PeerState::Connected { .. } if !self.peers[peer as usize].is_pinging => {
+                self.peers[peer as usize].is_pinging = true;
                 let body = PortSendBody::Copied(Vec::new());
                 let token = crate::envelope::PING_TOKEN | u64::from(peer);
                 let posted = self.post(peer, PortSend { token, tag: crate::envelope::PING_TAG, body });
@@ -389,6 +414,11 @@ impl MessagePort {
             }
             _ => {}
         }
+    }
+
+    /// Wants to be woken through the sockets; false if there is something to do first.
+    pub(crate) fn fall_asleep(&mut self) -> bool {
+        self.messenger.transport().fall_asleep()
     }
 
     fn report_losses(&mut self) {
@@ -416,7 +446,7 @@ impl MessagePort {
             self.messenger.drop_peer(Rank(peer));
         } else {
             // The messaging machine does not know it, and does not release its queue pairs.
-            self.messenger.transport().drop_peer(Rank(peer));
+            MessageTransport::drop_peer(self.messenger.transport(), Rank(peer));
         }
     }
 
@@ -425,7 +455,7 @@ impl MessagePort {
         let Some(peer) = self.peers.get(peer as usize) else { return };
         let (to, datagrams) = (peer.address.paths.clone(), peer.address.datagrams);
         let pairs = peer.pairs.clone();
-        let (own, endpoint) = (self.datagrams, self.messenger.transport().endpoint());
+        let (own, endpoint) = (self.datagrams, self.messenger.transport().udp().endpoint());
         for (local, remote) in pairs {
             let destination = (to[remote].address, datagrams, DATAGRAM_KEY);
             // A datagram that the kernel refuses is sent again later.
@@ -440,6 +470,16 @@ impl MessagePort {
             self.turn(Duration::from_millis(1));
         }
         let _ = self.messenger.drain(DRAIN_LIMIT);
+        self.messenger.transport().pairs().close();
+    }
+}
+
+/// Whether messages have checksums.
+fn checksums_of_environment() -> Result<bool, String> {
+    match std::env::var(CHECKSUMS).as_deref() {
+        Err(_) | Ok("" | "on") => Ok(true),
+        Ok("off") => Ok(false),
+        Ok(other) => Err(format!("{CHECKSUMS} is {other:?}: on or off")),
     }
 }
 

@@ -1,12 +1,13 @@
 //! The connection to one peer, and how it is made (P-119, P-120).
 //!
 //! Who needs it first asks, over all paths at once, until there is an answer. If both ask, the request of the end with the lower
-//! identity counts. A request that arrives twice gets the same answer.
+//! identity counts. A request that arrives twice gets the same answer. Endpoints that seem to be on one host try to share memory
+//! first (`shared_memory`).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use engine::messaging::MessageTransport;
+use engine::messaging::{MessageTransport, PairMemory};
 use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::MigrationRole;
 use protocol::messaging::RailIndex;
@@ -30,10 +31,12 @@ const GIVE_UP: Span = Span::from_micros(30_000_000);
 /// A connection that was asked for.
 #[derive(Debug)]
 pub(crate) struct ConnectionAttempt {
-    number: u64,
+    pub(crate) number: u64,
     psn: Psn,
     /// The longest packets that were offered; the answer may want shorter ones.
     link_bytes: u32,
+    /// What the peer is asked to join; then there are no rails.
+    pub(crate) memory: Option<PairMemory>,
     began: Time,
     retry_at: Time,
     wait: Span,
@@ -66,6 +69,10 @@ pub(crate) struct PeerConnection {
     /// When the next sign of life is due; see [`MessagePort::watch`].
     pub(crate) ping_at: Time,
     pub(crate) is_pinging: bool,
+    /// Sends from lent memory that are not complete.
+    pub(crate) lent_sends: u32,
+    /// It could not join memory of this process.
+    pub(crate) is_memory_refused: bool,
 }
 
 impl PeerConnection {
@@ -79,6 +86,8 @@ impl PeerConnection {
             queue_pairs: Vec::new(),
             ping_at: Time::ZERO,
             is_pinging: false,
+            lent_sends: 0,
+            is_memory_refused: false,
         }
     }
 }
@@ -90,19 +99,27 @@ impl MessagePort {
         if !matches!(found.state, PeerState::Unconnected) || !found.address.has_secret() {
             return; // Without its secret it cannot be asked; it asks.
         }
-        if let Err(why) = self.create_rails(peer) {
+        if let Err(why) = self.find_paths(peer) {
             return self.lose(peer, &why);
         }
-        let now = self.messenger.transport().now();
         let (mut number, mut psn) = ([0; 8], [0; 4]);
         // Neither must be secret; the process number will do if the kernel has no random bits.
         if getrandom::fill(&mut number).is_err() || getrandom::fill(&mut psn).is_err() {
             number = u64::from(std::process::id()).to_le_bytes();
         }
+        let number = u64::from_le_bytes(number);
+        let memory = self.create_memory(peer, number);
+        if memory.is_none()
+            && let Err(why) = self.create_rails(peer)
+        {
+            return self.lose(peer, &why);
+        }
+        let now = self.messenger.transport().now();
         let attempt = ConnectionAttempt {
-            number: u64::from_le_bytes(number),
+            number,
             psn: Psn::new(u32::from_le_bytes(psn) & 0xff_ffff),
             link_bytes: self.link_bytes_to(peer),
+            memory,
             began: now,
             retry_at: now + FIRST_RETRY,
             wait: FIRST_RETRY,
@@ -115,7 +132,7 @@ impl MessagePort {
         let found = &self.peers[peer as usize];
         let PeerState::Connecting(attempt) = &found.state else { return };
         let request = ConnectionRequest {
-            kind: RequestKind::Connect,
+            kind: if attempt.memory.is_some() { RequestKind::ShareMemory } else { RequestKind::Connect },
             attempt: attempt.number,
             pairs: found.queue_pairs.clone(),
             psn: attempt.psn,
@@ -149,7 +166,7 @@ impl MessagePort {
     /// A datagram arrived that claims to be a request or an answer. Those that are not valid are dropped: anyone can send them.
     pub(crate) fn handle_request(&mut self, bytes: &[u8]) {
         if let Some(request) = ConnectionRequest::parse(bytes, &self.own.secret)
-            && request.kind == RequestKind::Connect
+            && !request.kind.is_answer()
             && request.receiver == self.own.identity
             && request.sender.identity != self.own.identity
         {
@@ -159,10 +176,14 @@ impl MessagePort {
         if let Some(peer) = claimed
             && self.peers[peer as usize].address.has_secret()
             && let Some(answer) = ConnectionRequest::parse(bytes, &self.peers[peer as usize].address.secret)
-            && answer.kind == RequestKind::Accept
             && answer.receiver == self.own.identity
         {
-            self.handle_accept(peer, &answer);
+            match answer.kind {
+                RequestKind::Accept => self.handle_accept(peer, &answer),
+                RequestKind::MemoryShared => self.handle_memory_shared(peer, &answer),
+                RequestKind::MemoryRefused => self.handle_memory_refused(peer, &answer),
+                RequestKind::Connect | RequestKind::ShareMemory => {}
+            }
         }
     }
 
@@ -176,12 +197,16 @@ impl MessagePort {
             PeerState::Connected { .. } | PeerState::Lost(_) => return,
             // Both asked: the lower identity's request counts.
             PeerState::Connecting(_) if self.own.identity < request.sender.identity => return,
-            PeerState::Connecting(_) => {}
-            PeerState::Unconnected => {
-                if let Err(why) = self.create_rails(peer) {
-                    return self.lose(peer, &why);
-                }
-            }
+            PeerState::Connecting(_) | PeerState::Unconnected => {}
+        }
+        if let Err(why) = self.find_paths(peer) {
+            return self.lose(peer, &why);
+        }
+        if request.kind == RequestKind::ShareMemory {
+            return self.join_memory(peer, request);
+        }
+        if let Err(why) = self.create_rails(peer) {
+            return self.lose(peer, &why);
         }
         let own_psn = psn_of_attempt(request);
         let link = self.link_bytes_to(peer).min(request.link_bytes);
@@ -230,17 +255,20 @@ impl MessagePort {
         }
     }
 
-    fn finish_connecting(&mut self, peer: PeerIndex, attempt: u64, answer: Option<Vec<u8>>) {
+    pub(crate) fn finish_connecting(&mut self, peer: PeerIndex, attempt: u64, answer: Option<Vec<u8>>) {
         let connected = &mut self.peers[peer as usize];
         connected.state = PeerState::Connected { attempt, answer };
-        let rails = connected.queue_pairs.len() as u8;
+        let rails = connected.queue_pairs.len().max(1) as u8; // Memory is one rail.
         self.messenger.add_peer(Rank(peer), rails);
         self.flush_waiting(peer);
     }
 
-    /// Finds the paths to a peer and creates a queue pair for each.
-    fn create_rails(&mut self, peer: PeerIndex) -> Result<(), String> {
+    /// Finds the paths to a peer.
+    fn find_paths(&mut self, peer: PeerIndex) -> Result<(), String> {
         let remote = &self.peers[peer as usize].address;
+        if remote.is_checked != self.own.is_checked {
+            return Err("PLEACH_MESSAGES_CHECKSUM differs between it and this process".into());
+        }
         let is_leader = self.own.identity < remote.identity;
         let mut pairs = if is_leader {
             common_paths(&self.own, remote)
@@ -251,13 +279,22 @@ impl MessagePort {
         if pairs.is_empty() {
             return Err("it has no address that this host's addresses can reach".into());
         }
+        self.peers[peer as usize].pairs = pairs;
+        Ok(())
+    }
+
+    /// Creates a queue pair for each path to a peer, unless they are there.
+    fn create_rails(&mut self, peer: PeerIndex) -> Result<(), String> {
+        let found = &self.peers[peer as usize];
+        if !found.queue_pairs.is_empty() {
+            return Ok(());
+        }
         let mut numbers = Vec::new();
-        for rail in 0..pairs.len() {
-            let created = self.messenger.transport().create(Rank(peer), RailIndex(rail as u8));
+        for rail in 0..found.pairs.len() {
+            let created = self.messenger.transport().udp().create(Rank(peer), RailIndex(rail as u8));
             numbers.push(created.map_err(|error| format!("cannot create a queue pair: {error}"))?);
         }
-        let found = &mut self.peers[peer as usize];
-        (found.pairs, found.queue_pairs) = (pairs, numbers);
+        self.peers[peer as usize].queue_pairs = numbers;
         Ok(())
     }
 
@@ -288,7 +325,7 @@ impl MessagePort {
             let setup = QueuePairSetup { policy: ConnectionPolicy::conversation(), ..setup }
                 .with_security(security.clone())
                 .with_long_packets(link);
-            if let Err(error) = self.messenger.transport().connect(*number, setup) {
+            if let Err(error) = self.messenger.transport().udp().connect(*number, setup) {
                 self.lose(peer, &format!("cannot connect a queue pair: {error}"));
                 return false;
             }
@@ -297,7 +334,7 @@ impl MessagePort {
     }
 
     /// What this end wants on the connection to a peer.
-    fn security_offer(&self, peer: PeerIndex) -> SecurityOffer {
+    pub(crate) fn security_offer(&self, peer: PeerIndex) -> SecurityOffer {
         let found = &self.peers[peer as usize];
         let mut remote = found.pairs.iter().map(|(_, theirs)| found.address.paths[*theirs].address.ip());
         let default = if remote.all(is_here) { SecurityMode::Off } else { SecurityMode::Authenticate };

@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::abi::{FiAddr, FiCqTaggedEntry};
 use crate::endpoint_address::EndpointAddress;
+use crate::registered_memory::RegisteredMemory;
 
 /// Unread completions of a queue beyond which operations are refused.
 pub(crate) const MAX_UNREAD: usize = 1 << 17;
@@ -234,6 +235,8 @@ pub(crate) struct Queues {
     pub(crate) completions: Slots<CompletionQueue>,
     pub(crate) counters: Slots<CompletionCounter>,
     pub(crate) vectors: Slots<AddressVector>,
+    /// Memory that peers may use, by key.
+    pub(crate) regions: HashMap<u64, RegisteredMemory>,
     losses: Vec<String>,
 }
 

@@ -42,8 +42,11 @@ struct Peer {
 fn with_peer() -> (Node, Peer) {
     let mut node = Node::open(0, 0, FI_WAIT_NONE);
     let program = std::env::current_exe().expect("this program");
+    // Without the name of this program: that of the test runs begins behind it.
+    let peer = format!("{}::peer_process", module_path!());
+    let (_, peer) = peer.split_once("::").expect("a path");
     let mut child = Command::new(program)
-        .args(["--exact", "peer_process", "--nocapture"])
+        .args(["--exact", peer, "--nocapture"])
         .env(PEER, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -43,6 +43,9 @@ pub(crate) fn library() -> &'static Library {
         unsafe {
             std::env::set_var("FI_PROVIDER_PATH", &directory);
             std::env::set_var("FI_PROVIDER", "pleach");
+            if env!("CARGO_CRATE_NAME").ends_with("_udp") {
+                std::env::set_var("PLEACH_SHARED_MEMORY", "off");
+            }
             if std::env::var_os("PLEACH_ADDRESSES").is_none() {
                 std::env::set_var("PLEACH_ADDRESSES", "127.0.0.1");
             }
@@ -154,11 +157,16 @@ pub(crate) fn connect(count: usize) -> Vec<Node> {
 /// Nodes that know each other's addresses.
 pub(crate) fn connect_with(count: usize, bind_flags: u64, wait: c_int) -> Vec<Node> {
     let mut nodes: Vec<Node> = (0..count).map(|index| Node::open(index, bind_flags, wait)).collect();
+    connect_nodes(&mut nodes);
+    nodes
+}
+
+/// Tells nodes each other's addresses.
+pub(crate) fn connect_nodes(nodes: &mut [Node]) {
     let names: Vec<[u8; ADDRESS_BYTES]> = nodes.iter().map(Node::name).collect();
-    for node in &mut nodes {
+    for node in nodes {
         node.addresses = names.iter().map(|name| node.insert(name).expect("an address")).collect();
     }
-    nodes
 }
 
 fn ok(outcome: c_int) {
@@ -275,6 +283,34 @@ impl Node {
 
     pub(crate) fn address_of(&self, node: usize) -> FiAddr {
         self.addresses[node]
+    }
+
+    /// Registers memory for peers; the outcome, and what closes it again.
+    pub(crate) fn register(&mut self, memory: &mut [u8], access: u64, key: u64) -> Result<*mut Fid, c_int> {
+        let mut region: *mut FidMr = null_mut();
+        let (domain, start) = (self.domain.cast::<Fid>(), memory.as_ptr().cast());
+        // SAFETY: see above.
+        let outcome = unsafe {
+            ((*(*self.domain).mr).reg)(domain, start, memory.len(), access, 0, key, 0, &raw mut region, null_mut())
+        };
+        // SAFETY: see above.
+        if outcome == 0 && access & FI_REMOTE_READ != 0 {
+            assert_eq!(unsafe { (*region).key }, key)
+        };
+        if outcome == 0 { Ok(region.cast()) } else { Err(outcome) }
+    }
+
+    /// Reads a peer's memory.
+    pub(crate) fn read(
+        &mut self,
+        target: &mut [u8],
+        node: usize,
+        (offset, key): (u64, u64),
+        context: usize,
+    ) -> isize {
+        let (start, from, context) = (target.as_mut_ptr().cast(), self.addresses[node], context as *mut c_void);
+        // SAFETY: see above.
+        unsafe { ((*(*self.ep).rma).read)(self.ep, start, target.len(), null_mut(), from, offset, key, context) }
     }
 
     pub(crate) fn trecv(&mut self, target: &mut [u8], from: FiAddr, tag: u64, ignore: u64, context: usize) {

@@ -40,7 +40,7 @@ impl DomainState {
     pub(crate) fn fall_asleep(&mut self, endpoints: &[usize]) -> bool {
         let asleep =
             |number: &usize| self.endpoints.get_mut(*number).is_none_or(|endpoint| endpoint.port.fall_asleep());
-        endpoints.iter().map(asleep).fold(true, |all, asleep| all && asleep)
+        endpoints.iter().all(asleep)
     }
 
     /// The same for those that report to a completion queue.

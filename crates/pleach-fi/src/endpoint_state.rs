@@ -146,7 +146,7 @@ impl EndpointState {
         }
     }
 
-    /// Looks after peers for which receives wait. All receives are looked at: the one that waits in vain may be the last of many.
+    /// Looks after peers for which receives or long sends wait. All receives are looked at: the one that waits in vain may be the last of many.
     fn watch_sources(&mut self, queues: &mut Queues) {
         let posted = self.tagged.posted.iter().chain(&self.untagged.posted);
         let waits_for_any = posted.clone().any(FabricReceive::waits_for_any);
@@ -161,6 +161,7 @@ impl EndpointState {
         if waits_for_any {
             peers.extend(self.port.connected_peers());
         }
+        peers.extend(self.port.peers_with_long_sends());
         peers.sort_unstable();
         peers.dedup();
         peers.into_iter().for_each(|peer| self.port.watch(peer));

@@ -209,6 +209,11 @@ impl MessagePort {
         (0..self.peers.len() as PeerIndex).filter(is_connected)
     }
 
+    /// Peers that have not taken a long message yet: they may have acknowledged that it was announced, and be gone.
+    pub(crate) fn peers_with_long_sends(&self) -> impl Iterator<Item = PeerIndex> {
+        (0..self.peers.len() as PeerIndex).filter(|peer| self.peers[*peer as usize].lent_sends > 0)
+    }
+
     /// Sends a message, or queues it until the peer is connected.
     ///
     /// # Errors

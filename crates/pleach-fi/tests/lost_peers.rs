@@ -102,6 +102,18 @@ fn a_long_send_to_a_killed_process_fails_with_the_cause() {
     assert!(node.poll().is_none() && node.poll_error().is_none(), "what was refused has no completion");
 }
 
+/// The peer has acknowledged that the message was announced, and nothing more is in flight.
+#[test]
+fn a_long_send_that_was_announced_to_a_killed_process_fails() {
+    let (mut node, mut peer) = with_peer();
+    let message = pattern(1, 1 << 20);
+    assert_eq!(node.tsend(&message, 0, 9, 77), 0);
+    fabric::run_for(&mut [&mut node], Duration::from_millis(500));
+    peer.kill();
+    let error = fabric::wait_for_error(&mut [&mut node], 0);
+    assert_eq!((error.err, error.op_context as usize), (EHOSTUNREACH, 77));
+}
+
 /// Nothing is in flight: only the sign of life notices that the peer is gone.
 #[test]
 fn a_receive_that_waits_for_a_killed_process_fails_with_the_cause() {

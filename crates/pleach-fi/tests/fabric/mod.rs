@@ -293,10 +293,10 @@ impl Node {
         let outcome = unsafe {
             ((*(*self.domain).mr).reg)(domain, start, memory.len(), access, 0, key, 0, &raw mut region, null_mut())
         };
-        // SAFETY: see above.
         if outcome == 0 && access & FI_REMOTE_READ != 0 {
-            assert_eq!(unsafe { (*region).key }, key)
-        };
+            // SAFETY: see above.
+            assert_eq!(unsafe { (*region).key }, key);
+        }
         if outcome == 0 { Ok(region.cast()) } else { Err(outcome) }
     }
 

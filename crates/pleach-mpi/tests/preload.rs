@@ -122,11 +122,21 @@ fn threads_under_mpich() {
     assert!(end.calls("taken", |row| row["operation"] == "allreduce") > 0, "{}", end.report);
 }
 
+/// Runs all cases beside each other: each of them waits for ten seconds until a silent rank counts as lost.
+fn all_at_once<T: Send>(cases: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
+    std::thread::scope(|scope| {
+        for case in cases {
+            let run = &run;
+            scope.spawn(move || run(case));
+        }
+    });
+}
+
 /// From some packet on, all packets of one rank are lost: the native MPI finishes the job, and no result is wrong.
 #[test]
 fn a_rank_whose_packets_are_lost_costs_no_result_under_open_mpi() {
     let program = OPEN_MPI.compile("survival.c");
-    for (ranks, muted, nth) in [(2, 0, 1000), (3, 2, 2000)] {
+    all_at_once([(2, 0, 1000), (3, 2, 2000)], |(ranks, muted, nth)| {
         let end = Job::new(OPEN_MPI, &program, ranks)
             .set("PLEACH_SHARED_MEMORY", "off")
             .drop_packets_of("OMPI_COMM_WORLD_RANK", muted, nth)
@@ -137,7 +147,7 @@ fn a_rank_whose_packets_are_lost_costs_no_result_under_open_mpi() {
         assert!(end.calls("taken", |_| true) > 0, "{}", end.report);
         assert!(end.calls("left", |row| row["why"] == "Pleach failed before") > 0, "{}", end.report);
         assert_eq!(end.stderr.lines().filter(|line| line.contains("from here on")).count(), 1);
-    }
+    });
 }
 
 /// The same, while each collective is followed by messages, an alltoall with counts, non-blocking calls or long vectors: a rank that has its result
@@ -145,25 +155,28 @@ fn a_rank_whose_packets_are_lost_costs_no_result_under_open_mpi() {
 #[test]
 fn recovery_goes_on_inside_other_calls_under_open_mpi() {
     let program = OPEN_MPI.compile("survival.c");
-    for (ranks, muted, nth, choice) in [(2, 1, 900, "pleach"), (3, 0, 2500, "pleach"), (3, 2, 600, "measure")] {
-        let end = Job::new(OPEN_MPI, &program, ranks)
-            .set("PLEACH_SHARED_MEMORY", "off")
-            .set("PLEACH_MPI_REPLAY_BYTES", "67108864")
-            .set("PLEACH_MPI_CHOICE", choice)
-            .drop_packets_of("OMPI_COMM_WORLD_RANK", muted, nth)
-            .argument("300")
-            .argument("mixed")
-            .run();
-        assert!(end.stdout.contains("survival: 300 rounds"), "{}", end.stdout);
-        assert_eq!(end.report["failures"], 2 * ranks, "{}", end.report);
-    }
+    all_at_once(
+        [(2, 1, 900, "pleach"), (3, 0, 2500, "pleach"), (3, 2, 600, "measure")],
+        |(ranks, muted, nth, choice)| {
+            let end = Job::new(OPEN_MPI, &program, ranks)
+                .set("PLEACH_SHARED_MEMORY", "off")
+                .set("PLEACH_MPI_REPLAY_BYTES", "67108864")
+                .set("PLEACH_MPI_CHOICE", choice)
+                .drop_packets_of("OMPI_COMM_WORLD_RANK", muted, nth)
+                .argument("300")
+                .argument("mixed")
+                .run();
+            assert!(end.stdout.contains("survival: 300 rounds"), "{}", end.stdout);
+            assert_eq!(end.report["failures"], 2 * ranks, "{}", end.report);
+        },
+    );
 }
 
 /// The native MPI repeats long vectors, also those in place, whose input Pleach has overwritten.
 #[test]
 fn long_vectors_survive_a_rank_whose_packets_are_lost_under_open_mpi() {
     let program = OPEN_MPI.compile("survival.c");
-    for nth in [600, 750] {
+    all_at_once([600, 750], |nth| {
         let end = Job::new(OPEN_MPI, &program, 4)
             .set("PLEACH_SHARED_MEMORY", "off")
             .set("PLEACH_MPI_REPLAY_BYTES", "67108864")
@@ -173,14 +186,14 @@ fn long_vectors_survive_a_rank_whose_packets_are_lost_under_open_mpi() {
             .run();
         assert!(end.stdout.contains("survival: 40 rounds"), "{}", end.stdout);
         assert_eq!(end.report["failures"], 4, "{}", end.report);
-    }
+    });
 }
 
 /// The native MPI repeats calls in which ranks have different parts of a vector, in place or not, blocking or in flight.
 #[test]
 fn blocks_survive_a_rank_whose_packets_are_lost_under_open_mpi() {
     let program = OPEN_MPI.compile("survival.c");
-    for (ranks, muted, nth, shared_memory) in [(2, 1, 400, "off"), (3, 0, 900, "off"), (4, 2, 700, "2")] {
+    all_at_once([(2, 1, 400, "off"), (3, 0, 900, "off"), (4, 2, 700, "2")], |(ranks, muted, nth, shared_memory)| {
         let end = Job::new(OPEN_MPI, &program, ranks)
             .set("PLEACH_SHARED_MEMORY", shared_memory)
             .set("PLEACH_MPI_CHOICE", "pleach") // Otherwise the MPI does them between hosts.
@@ -192,7 +205,7 @@ fn blocks_survive_a_rank_whose_packets_are_lost_under_open_mpi() {
         assert_eq!(end.report["failures"], 2 * ranks, "{}", end.report);
         assert!(end.calls("taken", |row| row["operation"] == "allgatherv") > 0, "{}", end.report);
         assert!(end.calls("left", |row| row["why"] == "Pleach failed before") > 0, "{}", end.report);
-    }
+    });
 }
 
 /// The root of a gather expects more than it gives itself: other ranks cannot know, and would wait for it for ever.

@@ -10,7 +10,7 @@
 //! Checksums of messages (claim CK-2), by any [`Algorithm`], in three ways: [`value`] only reads, [`copy_then`] copies block by block and
 //! reads each block while it is in the cache, [`copy`] copies and computes in one pass (claim CK-5); [`copy_to`] adds a hint about
 //! the cache that holds the target. [`ChecksumState`] does the same incrementally.
-//! [`SecretCrc64`] is the hash of MACs. [`detection`] measures which algorithm detects which errors, [`tuning`] which of the strong ones is fastest on this machine
+//! [`SecretHash`] is the hash of MACs. [`detection`] measures which algorithm detects which errors, [`tuning`] which of the strong ones is fastest on this machine
 //! (claim CK-3).
 
 #![deny(unsafe_code)]
@@ -26,6 +26,7 @@ mod kernel_harness;
 mod oneshot;
 mod pass;
 mod prefetch;
+mod secret_hash;
 mod simple_hashes;
 mod state;
 #[cfg(test)]
@@ -35,9 +36,10 @@ mod vector_width;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
-pub use crc::{CrcKernel, SecretCrc64};
+pub use crc::CrcKernel;
 pub use crc32c::{crc32c, crc32c_words};
 pub use infiniband::{Icrc, vcrc};
 pub use oneshot::{copy, copy_then, copy_to, value};
 pub use prefetch::TargetCache;
+pub use secret_hash::SecretHash;
 pub use state::ChecksumState;

@@ -20,7 +20,7 @@ mod x86;
 
 pub use kernel::CrcKernel;
 pub(crate) use polynomial::{Crc32cPolynomial, Crc64NvmePolynomial, IcrcPolynomial, Polynomial, VcrcPolynomial};
-pub use secret::SecretCrc64;
+pub(crate) use secret::SecretCrc64;
 
 use crate::prefetch::TargetCache;
 

@@ -1,9 +1,8 @@
-//! A CRC of 64 bits by a secret polynomial: the part of a MAC that reads the message.
+//! A CRC of 64 bits by a secret polynomial: the part of a MAC that reads the sums of a long message ([`crate::SecretHash`]).
 //!
-//! In: secret random numbers, once; then bytes, and perhaps where to copy them. Out: a hash. Whoever does not know the polynomial finds
+//! In: secret random numbers, once; then bytes. Out: a hash. Whoever does not know the polynomial finds
 //! two messages of one length with the same hash only by chance: their difference must be a multiple of the polynomial, and of the 2^58
 //! irreducible ones a message of n bytes is a multiple of at most n / 8 (H. Krawczyk, LFSR-based Hashing and Authentication, CRYPTO '94).
-//! It takes as long as a CRC by a public polynomial.
 //!
 //! A hash by itself reveals the polynomial. It must not be sent, only be put into a pseudo-random function together with the length of
 //! the message.
@@ -13,14 +12,13 @@ use std::sync::OnceLock;
 use super::CrcKernel;
 use super::polynomial::{Polynomial, fold_constants, reduction_constants};
 use super::scalar::{self, ByteTables};
-use crate::prefetch::TargetCache;
 
 const WIDTH: u32 = 64;
 /// How far kernels move bits.
 const FOLD_DISTANCES: [u32; 9] = [128, 256, 384, 512, 768, 1024, 1536, 2048, 4096];
 
 /// A hash function with a secret.
-pub struct SecretCrc64 {
+pub(crate) struct SecretCrc64 {
     folds: [[u64; 2]; FOLD_DISTANCES.len()],
     reduction: [u64; 3],
     reversed: u64,
@@ -36,7 +34,7 @@ impl std::fmt::Debug for SecretCrc64 {
 
 impl SecretCrc64 {
     /// By the first irreducible polynomial among numbers that only those who share the secret can draw. About one in 32 is.
-    pub fn new(mut draw: impl FnMut() -> u64) -> Self {
+    pub(crate) fn new(mut draw: impl FnMut() -> u64) -> Self {
         loop {
             // Its coefficients below x^64; that of 1 is never zero.
             let polynomial = draw() | 1;
@@ -55,26 +53,9 @@ impl SecretCrc64 {
         }
     }
 
-    /// The hash of these bytes.
-    #[inline]
-    pub fn value(&self, bytes: &[u8]) -> u64 {
-        CrcKernel::best().update(self, u64::MAX, bytes)
-    }
-
-    /// The hash of these bytes, one slice after the other.
-    #[inline]
-    pub fn value_of_parts<const N: usize>(&self, parts: [&[u8]; N]) -> u64 {
-        let kernel = CrcKernel::best();
-        parts.into_iter().fold(u64::MAX, |register, part| kernel.update(self, register, part))
-    }
-
-    /// Copies bytes and returns their hash, in one pass.
-    ///
-    /// # Panics
-    /// If the lengths differ.
-    #[inline]
-    pub fn copy(&self, from: &[u8], to: &mut [u8]) -> u64 {
-        CrcKernel::best().copy(self, u64::MAX, from, to, TargetCache::Local)
+    /// The register after these bytes; at the beginning it has ones. Only for supported kernels.
+    pub(crate) fn update(&self, kernel: CrcKernel, register: u64, bytes: &[u8]) -> u64 {
+        kernel.update(self, register, bytes)
     }
 }
 
@@ -197,15 +178,6 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_the_hash_of_the_whole() {
-        let (secret, bytes) = (SecretCrc64::new(numbers(9)), random_bytes(1500, 4));
-        for (first, second) in [(0, 0), (0, 1500), (1, 7), (12, 76), (100, 1400), (1500, 1500)] {
-            let parts = [&bytes[..first], &bytes[first..second], &bytes[second..]];
-            assert_eq!(secret.value_of_parts(parts), secret.value(&bytes), "{first} {second}");
-        }
-    }
-
-    #[test]
     fn a_change_that_a_public_crc_misses_changes_the_hash() {
         // A multiple of the public polynomial: some bytes, and then what takes the register back to where it would be without them.
         let public = |bytes: &[u8]| crate::value(crate::Algorithm::Crc64Nvme, bytes);
@@ -218,7 +190,8 @@ mod tests {
         assert_eq!(public(&message), public(&changed));
         for seed in 4..20 {
             let secret = SecretCrc64::new(numbers(seed));
-            assert_ne!(secret.value(&message), secret.value(&changed));
+            let hash = |bytes: &[u8]| secret.update(CrcKernel::best(), u64::MAX, bytes);
+            assert_ne!(hash(&message), hash(&changed));
         }
     }
 }

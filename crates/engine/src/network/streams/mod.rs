@@ -27,7 +27,7 @@ use super::mesh::{mesh_qp, mesh_rank};
 use super::tree_operation::{LeaderNetworkError, OperationHandle};
 use crate::aggregation::TreeEdges;
 use incoming_messages::{IncomingMessages, KeepOutcome, MessageUse};
-use outgoing_stream::{OutgoingStream, StreamData};
+use outgoing_stream::{OutgoingStream, SpareBuffers, StreamData};
 use stream_operation::{PartOutcome, StreamOperation};
 use whole_messages::{MESSAGES_PER_ACKNOWLEDGEMENT, WholeOperation};
 
@@ -35,6 +35,8 @@ use whole_messages::{MESSAGES_PER_ACKNOWLEDGEMENT, WholeOperation};
 const TURN_BYTES: u32 = 60 << 10;
 /// What a peer may lack of operations whose callers have got their memory back.
 const MAX_DETACHED_BYTES: u32 = 256 << 10;
+/// What it lacks as a rule, and what is copied then: before the last so many bytes of a long message the sender asks for an acknowledgement.
+const USUAL_DETACHED_BYTES: u32 = 64 << 10;
 /// The receive window: at most this, and at least [`protocol::transfer::UNSOLICITED_BYTES`].
 const MAX_WINDOW_BYTES: usize = 1 << 20;
 /// The share of the socket's receive buffer that one transfer may fill. The kernel counts more than the bytes, and several peers may
@@ -85,6 +87,8 @@ pub(super) struct StreamTable {
     incoming: IncomingMessages,
     /// Whole messages for the groups.
     arrived: Vec<WholeMessage>,
+    /// Memory for what peers may lack at the end of an operation.
+    spare_buffers: SpareBuffers,
     /// The groups that were closed last.
     closed: VecDeque<GroupId>,
     /// The first operation of each group that has not begun.
@@ -250,7 +254,8 @@ impl StreamTable {
         let Some(range) = stream.next_range(&peer.pacing, in_flight, TURN_BYTES) else { return true };
         let asks = stream.transfer.timeouts() > 0
             || (before + 1).is_multiple_of(MESSAGES_PER_ACKNOWLEDGEMENT)
-            || stream.transfer.is_last_for_now(&range, &peer.pacing);
+            || stream.transfer.is_last_for_now(&range, &peer.pacing)
+            || stream.reaches_last(USUAL_DETACHED_BYTES, &range);
         let header = stream.header(range.start, asks, unfinished);
         let (bytes, path) = (stream.bytes(&range), PathId(peer.path));
         let packets = stream.packets(peer.part_limit.is_limited(self.now));
@@ -307,7 +312,7 @@ impl StreamTable {
     }
 
     fn finish_operations(&mut self, results: &mut OperationResults) {
-        let outgoing = &mut self.outgoing;
+        let (outgoing, spare_buffers) = (&mut self.outgoing, &mut self.spare_buffers);
         self.operations.retain(|key, operation| {
             if !operation.is_received() {
                 return true;
@@ -323,7 +328,9 @@ impl StreamTable {
             if outgoing.iter().any(|stream| is_mine(stream) && lacking(stream.to) > MAX_DETACHED_BYTES) {
                 return true;
             }
-            outgoing.iter_mut().filter(|stream| is_mine(stream)).for_each(OutgoingStream::detach);
+            for stream in outgoing.iter_mut().filter(|stream| is_mine(stream)) {
+                stream.detach(spare_buffers);
+            }
             results.push((operation.handle, Ok(Vec::new())));
             false
         });
@@ -574,7 +581,7 @@ impl TransferSink for StreamTable {
         stream.transfer.handle_acknowledgement(self.now, &acknowledgement, &mut peer.pacing);
         if stream.transfer.is_complete() {
             peer.close_message(stream);
-            self.outgoing.remove(place);
+            self.spare_buffers.reclaim(self.outgoing.remove(place));
         }
     }
 }

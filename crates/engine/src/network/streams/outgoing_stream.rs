@@ -20,6 +20,28 @@ pub(super) enum StreamData {
     Message(Payload),
 }
 
+/// Buffers that detached messages no longer need: the allocator takes large ones from the kernel each time, and every page costs a fault.
+#[derive(Default)]
+pub(super) struct SpareBuffers(Vec<Vec<u8>>);
+
+impl SpareBuffers {
+    const MAX_BUFFERS: usize = 8;
+
+    fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Keeps the buffer of a message that is complete.
+    pub(super) fn reclaim(&mut self, stream: OutgoingStream) {
+        if let StreamData::Owned { mut bytes, .. } = stream.data
+            && self.0.len() < Self::MAX_BUFFERS
+        {
+            bytes.clear();
+            self.0.push(bytes);
+        }
+    }
+}
+
 pub(super) struct OutgoingStream {
     /// The operation, while it runs.
     pub operation: StreamKey,
@@ -60,10 +82,18 @@ impl OutgoingStream {
     }
 
     /// Copies what the receiver may still lack, so that the caller gets its memory back.
-    pub(super) fn detach(&mut self) {
+    pub(super) fn detach(&mut self, spare_buffers: &mut SpareBuffers) {
         let start = self.transfer.received();
-        let bytes = self.bytes(&(start..self.length)).to_vec();
+        let mut bytes = spare_buffers.take();
+        bytes.extend_from_slice(self.bytes(&(start..self.length)));
         self.data = StreamData::Owned { start, bytes };
+    }
+
+    /// True if this range of a message in the caller's memory is followed by the last `bytes` bytes of it, or has the first of them, and the
+    /// message is much longer.
+    pub(super) fn reaches_last(&self, bytes: u32, range: &Range<u32>) -> bool {
+        let mark = self.length.saturating_sub(bytes);
+        !self.is_detached() && self.length >= 2 * bytes && range.start < mark && mark <= range.end
     }
 
     /// How it is divided into packets.

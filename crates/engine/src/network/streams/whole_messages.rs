@@ -176,19 +176,19 @@ impl StreamTable {
 
     /// A peer has finished all earlier operations of the group: what they sent to it has arrived (P-91).
     pub(super) fn note_finished_at(&mut self, from: Rank, header: &TransferHeader) {
-        let Self { outgoing, peers, .. } = self;
+        let Self { outgoing, peers, spare_buffers, .. } = self;
         let group = header.name.group;
-        outgoing.retain(|stream| {
-            let is_known = stream.to == from
+        let is_known = |stream: &mut OutgoingStream| {
+            stream.to == from
                 && (stream.name.group, stream.name.epoch) == (group, HOST_STREAM)
-                && stream.name.operation.steps_from(header.unfinished) < 0;
-            if is_known {
-                let peer = peers.entry(from).or_default();
-                peer.pacing.note_delivered(stream.transfer.in_flight());
-                peer.close_message(stream);
-            }
-            !is_known
-        });
+                && stream.name.operation.steps_from(header.unfinished) < 0
+        };
+        for stream in outgoing.extract_if(.., is_known) {
+            let peer = peers.entry(from).or_default();
+            peer.pacing.note_delivered(stream.transfer.in_flight());
+            peer.close_message(&stream);
+            spare_buffers.reclaim(stream);
+        }
     }
 }
 

@@ -86,7 +86,7 @@ impl KeyedMacs {
         let mut count = 0_u64;
         let mut draw = || {
             let mut hasher = SipHasher24::new_with_key(&key.0);
-            hasher.write(b"pleach payload polynomial");
+            hasher.write(b"pleach payload hash");
             hasher.write_u64(count);
             count += 1;
             hasher.finish()

@@ -5,7 +5,7 @@
 //! ```text
 //! 0        base header with opcode 0xc5
 //! 12..20   how many packets the sender sent before on this queue pair, also retransmissions
-//! 20..28   MAC of the counter, and of what follows, by SipHash and a secret polynomial
+//! 20..28   MAC of the counter, and of what follows, by SipHash and a hash with a secret
 //! 28       the headers and the payload of the packet, perhaps encrypted
 //! ```
 //! Acknowledgements, NAKs and probes travel like that too: only who has the key can say anything on the queue pair.

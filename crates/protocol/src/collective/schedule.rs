@@ -6,13 +6,13 @@ use std::sync::Arc;
 use reduce::ReductionKind;
 use units::Rank;
 
-use super::algorithm::{CollectiveAlgorithm, MAX_PHASES, phases};
+use super::algorithm::{CollectiveAlgorithm, MAX_PHASES, SchedulePhase, phases};
 use super::block_layout::BlockLayout;
 use super::collective_operation::{CollectiveOperation, ScanExtent, ScheduledCollective};
 use super::direct::PAIRS_PER_ROUND;
 use super::fold_order::FoldOrder;
 use super::recursive_exchange::participants;
-use super::step::{MAX_RANKS, RankContext, ReceiveStep, RoundEnd, RoundPattern, SendStep, VectorRange};
+use super::step::{MAX_RANKS, RankContext, ReceiveStep, RoundEnd, SendStep, VectorRange};
 
 /// The largest radix: a rank keeps up to this many messages of one round.
 pub const MAX_RADIX: u16 = 64;
@@ -205,16 +205,12 @@ impl CollectiveSchedule {
 
     /// The messages that the rank sends when it enters a round.
     pub fn sends(&self, round: u32) -> impl Iterator<Item = SendStep> + '_ {
-        (0..).map_while(move |index| {
-            self.in_phase(round, |pattern, at, round| pattern.send(at, round, index)).flatten()
-        })
+        self.phase(round).into_iter().flat_map(PhaseRound::into_sends)
     }
 
     /// The messages that the rank must receive before it leaves a round, in fold order.
     pub fn receives(&self, round: u32) -> impl Iterator<Item = ReceiveStep> + '_ {
-        (0..).map_while(move |index| {
-            self.in_phase(round, |pattern, at, round| pattern.receive(at, round, index)).flatten()
-        })
+        self.phase(round).into_iter().flat_map(PhaseRound::into_receives)
     }
 
     /// The message expected from a rank in a round, if any.
@@ -291,18 +287,13 @@ impl CollectiveSchedule {
         // After the last step of a phase comes the start of the next phase.
         for end in self.ends {
             if round < end {
-                round =
-                    self.in_phase(round, |pattern, at, inner| round - inner + pattern.next(at, inner)).unwrap_or(end);
+                round = self.phase(round).and_then(|phase| phase.next(round)).unwrap_or(end);
                 if round < end {
                     break;
                 }
             }
         }
         round
-    }
-
-    pub(super) fn round_end(&self, round: u32) -> RoundEnd {
-        self.in_phase(round, |pattern, at, round| pattern.round_end(at, round)).unwrap_or(RoundEnd::Nothing)
     }
 
     fn context(&self) -> RankContext<'_> {
@@ -326,12 +317,58 @@ impl CollectiveSchedule {
         })
     }
 
-    /// Calls the phase of a round, with the round counted from the start of the phase.
-    fn in_phase<T>(&self, round: u32, ask: impl FnOnce(&dyn RoundPattern, &RankContext<'_>, u32) -> T) -> Option<T> {
+    /// A round in its phase; none after the last.
+    pub(super) fn phase(&self, round: u32) -> Option<PhaseRound<'_>> {
         let index = self.ends.iter().position(|end| round < *end)?;
         let begin = if index == 0 { 0 } else { self.ends[index - 1] };
-        let phases = phases(self.algorithm, &self.collective, self.order());
-        phases[index].pattern().map(|pattern| ask(pattern, &self.context(), round - begin))
+        let [first, second, third, fourth] = phases(self.algorithm, &self.collective, self.order());
+        let phase = match index {
+            0 => first,
+            1 => second,
+            2 => third,
+            _ => fourth,
+        };
+        Some(PhaseRound { phase, at: self.context(), round: round - begin })
+    }
+}
+
+/// A round in its phase: whoever asks for several things about a round finds the phase once.
+pub(super) struct PhaseRound<'a> {
+    phase: SchedulePhase<'a>,
+    at: RankContext<'a>,
+    /// Counted from the start of the phase.
+    round: u32,
+}
+
+impl<'a> PhaseRound<'a> {
+    fn send(&self, index: u32) -> Option<SendStep> {
+        self.phase.pattern()?.send(&self.at, self.round, index)
+    }
+
+    fn receive(&self, index: u32) -> Option<ReceiveStep> {
+        self.phase.pattern()?.receive(&self.at, self.round, index)
+    }
+
+    /// The messages to receive, in fold order.
+    pub(super) fn receives(&self) -> impl Iterator<Item = ReceiveStep> + '_ {
+        (0..).map_while(|index| self.receive(index))
+    }
+
+    pub(super) fn end(&self) -> RoundEnd {
+        self.phase.pattern().map_or(RoundEnd::Nothing, |pattern| pattern.round_end(&self.at, self.round))
+    }
+
+    /// The first round, from this one on, that may have steps; `round` is this one's number in the schedule.
+    fn next(&self, round: u32) -> Option<u32> {
+        Some(round - self.round + self.phase.pattern()?.next(&self.at, self.round))
+    }
+
+    fn into_sends(self) -> impl Iterator<Item = SendStep> + 'a {
+        (0..).map_while(move |index| self.send(index))
+    }
+
+    fn into_receives(self) -> impl Iterator<Item = ReceiveStep> + 'a {
+        (0..).map_while(move |index| self.receive(index))
     }
 }
 

@@ -9,10 +9,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use reduce::ReductionKind;
 use units::Rank;
 
-use super::schedule::{CollectiveSchedule, ScheduleError};
-use super::step::{CombineMode, RoundEnd, VectorRange};
+use super::schedule::{CollectiveSchedule, PhaseRound, ScheduleError};
+use super::step::{CombineMode, ReceiveStep, RoundEnd, VectorRange};
 use super::work_vector::{WorkVector, fold_payloads};
 use crate::Payload;
 
@@ -164,8 +165,7 @@ impl ScheduleExecutor {
             self.counters.foreign = self.counters.foreign.saturating_add(1);
             return;
         };
-        let position = self.pending.binary_search_by_key(&(round, from.0), PendingMessage::key);
-        let (false, Err(position)) = (round < self.round, position) else {
+        let (false, Err(position)) = (round < self.round, position(&self.pending, round, from)) else {
             self.counters.duplicates = self.counters.duplicates.saturating_add(1);
             return;
         };
@@ -211,7 +211,7 @@ impl ScheduleExecutor {
     pub fn waiting_for(&self) -> impl Iterator<Item = Rank> + '_ {
         let round = if self.state == ExecutorState::Running { self.round } else { u32::MAX };
         let receives = self.schedule.receives(round).map(|receive| receive.from);
-        receives.filter(|from| self.pending.binary_search_by_key(&(self.round, from.0), PendingMessage::key).is_err())
+        receives.filter(|from| position(&self.pending, self.round, *from).is_err())
     }
 
     /// Enters the first round, from this one on, that may have steps, and sends its messages.
@@ -224,12 +224,14 @@ impl ScheduleExecutor {
 
     /// Completes all rounds whose messages are here.
     fn advance(&mut self, out: &mut Vec<ScheduleAction>) {
-        while self.round < self.schedule.rounds() {
-            if self.waiting_for().next().is_some() {
+        while let Some(phase) = self.schedule.phase(self.round) {
+            let is_missing = |receive: ReceiveStep| position(&self.pending, self.round, receive.from).is_err();
+            if phase.receives().any(is_missing) {
                 return;
             }
-            self.apply();
-            if let RoundEnd::FoldKept(part) = self.schedule.round_end(self.round) {
+            let kind = self.schedule.kind();
+            apply(kind, &phase, &mut self.vector, &mut self.pending, self.round);
+            if let RoundEnd::FoldKept(part) = phase.end() {
                 self.fold_kept(part);
             }
             if self.pending.is_empty() {
@@ -244,37 +246,6 @@ impl ScheduleExecutor {
             _ => self.vector.part(range),
         };
         self.finish(ScheduleAction::Complete { result }, out);
-    }
-
-    /// Combines the messages of the round with the vector: first those of lower ranks with each other, then their
-    /// fold with the vector, then that with those of higher ranks (P-56).
-    fn apply(&mut self) {
-        let Self { schedule, vector, pending, round, .. } = self;
-        let kind = || schedule.kind();
-        let mut left: Option<(VectorRange, Payload)> = None;
-        for receive in schedule.receives(*round).filter(|receive| receive.apply != CombineMode::Keep) {
-            let (part, payload) = (receive.part, take(pending, *round, receive.from));
-            // Empty ranges and barriers need no arithmetic.
-            let Some(kind) = kind().filter(|_| receive.apply != CombineMode::Replace) else {
-                vector.replace(part, payload);
-                continue;
-            };
-            if receive.apply == CombineMode::FoldLeft {
-                let sum = match left.take() {
-                    Some((_, sum)) => fold_payloads(kind, sum, &payload),
-                    None => payload,
-                };
-                left = Some((part, sum));
-                continue;
-            }
-            if let Some((part, sum)) = left.take() {
-                vector.fold_left(kind, part, sum);
-            }
-            vector.fold_right(kind, part, &payload);
-        }
-        if let (Some((part, sum)), Some(kind)) = (left, kind()) {
-            vector.fold_left(kind, part, sum);
-        }
     }
 
     /// Folds the contributions of all ranks to a range in the prescribed order (P-57).
@@ -312,9 +283,48 @@ impl ScheduleExecutor {
     }
 }
 
+/// Combines the messages of a round with the vector: first those of lower ranks with each other, then their fold with the vector, then
+/// that with those of higher ranks (P-56).
+fn apply(
+    kind: Option<ReductionKind>,
+    phase: &PhaseRound<'_>,
+    vector: &mut WorkVector,
+    pending: &mut VecDeque<PendingMessage>,
+    round: u32,
+) {
+    let mut left: Option<(VectorRange, Payload)> = None;
+    for receive in phase.receives().filter(|receive| receive.apply != CombineMode::Keep) {
+        let (part, payload) = (receive.part, take(pending, round, receive.from));
+        // Empty ranges and barriers need no arithmetic.
+        let Some(kind) = kind.filter(|_| receive.apply != CombineMode::Replace) else {
+            vector.replace(part, payload);
+            continue;
+        };
+        if receive.apply == CombineMode::FoldLeft {
+            let sum = match left.take() {
+                Some((_, sum)) => fold_payloads(kind, sum, &payload),
+                None => payload,
+            };
+            left = Some((part, sum));
+            continue;
+        }
+        if let Some((part, sum)) = left.take() {
+            vector.fold_left(kind, part, sum);
+        }
+        vector.fold_right(kind, part, &payload);
+    }
+    if let (Some((part, sum)), Some(kind)) = (left, kind) {
+        vector.fold_left(kind, part, sum);
+    }
+}
+
+/// The place of a message among those that wait; otherwise where it belongs.
+fn position(pending: &VecDeque<PendingMessage>, round: u32, from: Rank) -> Result<usize, usize> {
+    pending.binary_search_by_key(&(round, from.0), PendingMessage::key)
+}
+
 /// Removes a message that is known to be here.
 fn take(pending: &mut VecDeque<PendingMessage>, round: u32, from: Rank) -> Payload {
-    let position = pending.binary_search_by_key(&(round, from.0), PendingMessage::key);
-    let message = position.ok().and_then(|position| pending.remove(position));
+    let message = position(pending, round, from).ok().and_then(|position| pending.remove(position));
     message.expect("all messages of the round are here").payload
 }

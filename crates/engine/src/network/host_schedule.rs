@@ -5,7 +5,7 @@
 
 use protocol::Payload;
 use protocol::collective::{
-    CollectiveAlgorithm, CollectiveSchedule, ScheduleAction, ScheduleExecutor, ScheduledCollective,
+    CollectiveAlgorithm, CollectiveSchedule, ScheduleAction, ScheduleError, ScheduleExecutor, ScheduledCollective,
 };
 use units::{Epoch, OpId, Rank};
 use wire::transfer::TransferName;
@@ -38,8 +38,8 @@ impl LeaderGroup {
         let contributes = collective.operation.is_contributor(self.me);
         let bytes = data.len() as u32;
         let payload = if contributes { Payload::Bytes(data.into()) } else { Payload::SizeOnly { bytes } };
-        let executor = CollectiveSchedule::of(algorithm, collective, self.me, self.size(), bytes)
-            .and_then(|plan| ScheduleExecutor::new(plan, payload));
+        let executor =
+            self.schedule(algorithm, collective, bytes).and_then(|plan| ScheduleExecutor::new(plan, payload));
         match executor {
             Ok(executor) => {
                 let fingerprint = executor.schedule().fingerprint();
@@ -63,12 +63,31 @@ impl LeaderGroup {
         if let Some(error) = self.broken {
             return Err(error);
         }
-        let schedule = CollectiveSchedule::of(algorithm, collective, self.me, self.size(), bytes);
-        let schedule = schedule.map_err(|_| LeaderNetworkError::Mismatch)?;
+        let schedule = self.schedule(algorithm, collective, bytes).map_err(|_| LeaderNetworkError::Mismatch)?;
         let op = self.next_host_op;
         self.next_host_op = op.next();
         self.remember(HOST_STREAM, op, schedule.fingerprint());
         Ok((op, schedule))
+    }
+
+    /// The schedule of an operation among the hosts.
+    fn schedule(
+        &mut self,
+        algorithm: CollectiveAlgorithm,
+        collective: &ScheduledCollective,
+        bytes: u32,
+    ) -> Result<CollectiveSchedule, ScheduleError> {
+        let is_alike = |last: &&CollectiveSchedule| {
+            (last.algorithm(), last.collective(), last.bytes()) == (algorithm, collective.operation, bytes)
+        };
+        if collective.blocks.is_none()
+            && let Some(last) = self.last_schedule.as_ref().filter(is_alike)
+        {
+            return Ok(last.clone());
+        }
+        let schedule = CollectiveSchedule::of(algorithm, collective, self.me, self.size(), bytes)?;
+        self.last_schedule = collective.blocks.is_none().then(|| schedule.clone());
+        Ok(schedule)
     }
 
     /// Remembers the fingerprint of an operation: a late message with another one shows a mismatch.
@@ -112,7 +131,8 @@ impl LeaderGroup {
     pub(super) fn carry_out(&mut self, term: Epoch, op: OpId, group_io: &mut GroupIo<'_>) {
         let Some(running) = self.running.get(&(term, op)) else { return };
         let fingerprint = running.executor.schedule().fingerprint();
-        for action in std::mem::take(&mut self.schedule_actions) {
+        let mut actions = std::mem::take(&mut self.schedule_actions);
+        for action in actions.drain(..) {
             match action {
                 ScheduleAction::Send { to, round, payload } if term == HOST_STREAM => {
                     let name = TransferName { group: self.context, epoch: term, operation: op, round: round as u16 };
@@ -141,6 +161,9 @@ impl LeaderGroup {
                 }
                 ScheduleAction::Failed { .. } => self.report_mismatch(term, op, group_io),
             }
+        }
+        if self.schedule_actions.is_empty() {
+            self.schedule_actions = actions;
         }
     }
 

@@ -6,17 +6,20 @@
 //! that any leader lacks, with the fold order of the tree: the same bits. In a tree whose results arrive by multicast,
 //! broadcasts may be multicast and barriers polled. Rules: P-59, P-60, P-50 to P-53. `tree_switch` changes to another tree.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use manager::{DistributionSpec, FoldTree, GroupDescriptor};
 use protocol::aggregation::{AckBarrierCounter, AggregationAction, OperationMode, OperationStartError};
-use protocol::collective::{CollectiveOperation, FoldOrder, FoldTreeNode, ScheduleAction, ScheduleExecutor};
+use protocol::collective::{
+    CollectiveOperation, CollectiveSchedule, FoldOrder, FoldTreeNode, ScheduleAction, ScheduleExecutor,
+};
 use protocol::{BufferPool, Payload};
 use units::{Epoch, GroupId, OpId, Rank, Time};
 
 use super::leader_message::{LeaderMessage, LeaderMessageKind};
 use super::mesh::Mesh;
+use super::operation_map::OperationMap;
 use super::streams::StreamTable;
 use super::tree_offer::{SwitchEvent, TreeSwitch};
 use super::tree_operation::{LeaderNetworkError, OperationHandle, TreeMethod, TreeOperation};
@@ -51,7 +54,7 @@ pub(super) struct LeaderGroup {
     pub(super) leaders: Vec<Rank>,
     pub(super) me: Rank,
     pub(super) next_host_op: OpId,
-    pub(super) running: BTreeMap<(Epoch, OpId), RunningSchedule>,
+    pub(super) running: OperationMap<(Epoch, OpId), RunningSchedule>,
     pub(super) early: VecDeque<(Rank, LeaderMessage)>,
     /// The fingerprints of the last operations: a late message with another one shows a mismatch.
     pub(super) recent: VecDeque<((Epoch, OpId), u32)>,
@@ -61,7 +64,10 @@ pub(super) struct LeaderGroup {
     /// Another tree that was offered after this one failed.
     pub(super) switch: Option<TreeSwitch>,
     pub(super) broken: Option<LeaderNetworkError>,
+    /// Empty between calls; keeps its allocation.
     pub(super) schedule_actions: Vec<ScheduleAction>,
+    /// The schedule of the last operation among the hosts: the next one is often alike.
+    pub(super) last_schedule: Option<CollectiveSchedule>,
     /// Empty between calls; keeps its allocation.
     pub(super) actions: Vec<AggregationAction>,
 }
@@ -74,7 +80,7 @@ impl LeaderGroup {
             leaders,
             me,
             next_host_op: OpId(0),
-            running: BTreeMap::new(),
+            running: OperationMap::default(),
             early: VecDeque::new(),
             recent: VecDeque::new(),
             tree: None,
@@ -82,6 +88,7 @@ impl LeaderGroup {
             switch: None,
             broken: None,
             schedule_actions: Vec::new(),
+            last_schedule: None,
             actions: Vec::new(),
         }
     }
@@ -378,7 +385,7 @@ impl LeaderGroup {
         let error = *self.broken.get_or_insert(error);
         self.early.clear();
         self.drop_switch(group_io);
-        for (_, running) in std::mem::take(&mut self.running) {
+        for (_, running) in self.running.drain() {
             group_io.results.extend(running.handle.map(|handle| (handle, Err(error))));
         }
         if let Some(tree) = &mut self.tree {

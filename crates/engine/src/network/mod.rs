@@ -7,6 +7,7 @@ mod host_schedule;
 mod leader_group;
 mod leader_message;
 mod mesh;
+mod operation_map;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -462,12 +463,14 @@ impl LeaderNetwork {
     /// Hands whole messages of running operations to their groups.
     fn dispatch_arrived(&mut self) {
         // A message may complete an operation, after which nothing else of it is expected; it never makes another one arrive.
-        for WholeMessage { from, name, fingerprint, payload } in self.streams.take_arrived() {
+        let mut arrived = self.streams.take_arrived();
+        for WholeMessage { from, name, fingerprint, payload } in arrived.drain(..) {
             let (context, term, op) = (name.group, name.epoch, name.operation);
             let kind = LeaderMessageKind::Round(name.round);
             let leader_message = LeaderMessage { context, term, op, kind, fingerprint, payload };
             self.with_group(context, |group, group_io| group.handle_message(from, leader_message, group_io));
         }
+        self.streams.return_arrived(arrived);
     }
 
     /// Does what parts and acknowledgements demand.
@@ -532,6 +535,7 @@ impl LeaderNetwork {
             self.close_lingering(now);
         }
         if streams_before || !self.streams.is_idle() || self.streams.has_questions() {
+            self.streams.set_time(now);
             self.progress_streams();
         }
         self.tree_edges.flush();

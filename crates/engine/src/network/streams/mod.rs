@@ -24,6 +24,7 @@ pub(super) use whole_messages::WholeMessage;
 
 use super::leader_group::{HOST_STREAM, OperationResults};
 use super::mesh::{mesh_qp, mesh_rank};
+use super::operation_map::OperationMap;
 use super::tree_operation::{LeaderNetworkError, OperationHandle};
 use crate::aggregation::TreeEdges;
 use incoming_messages::{IncomingMessages, KeepOutcome, MessageUse};
@@ -76,9 +77,9 @@ struct StreamPeer {
 /// The streamed operations of a process.
 #[derive(Default)]
 pub(super) struct StreamTable {
-    operations: BTreeMap<StreamKey, StreamOperation>,
+    operations: OperationMap<StreamKey, StreamOperation>,
     /// Operations whose schedules take whole messages.
-    whole: BTreeMap<StreamKey, WholeOperation>,
+    whole: OperationMap<StreamKey, WholeOperation>,
     outgoing: Vec<OutgoingStream>,
     peers: BTreeMap<Rank, StreamPeer>,
     /// Messages of several parts that running schedules have taken whole.
@@ -158,12 +159,12 @@ impl StreamTable {
         self.drive(tree_edges, results);
     }
 
-    /// Sends what can be sent, acknowledges what arrived, and finishes operations.
+    /// Sends what can be sent, acknowledges what arrived, and finishes operations. The time was set shortly before: reading the clock
+    /// takes as long as much else here.
     pub(super) fn drive(&mut self, tree_edges: &mut TreeEdges, results: &mut OperationResults) {
         if self.is_idle() {
             return;
         }
-        self.now = tree_edges.clock().now();
         self.queue_messages();
         self.send_parts(tree_edges);
         self.acknowledge(tree_edges);
@@ -193,14 +194,14 @@ impl StreamTable {
             || !self.arrived.is_empty()
     }
 
-    /// Sets the time at which what arrives next arrives.
+    /// Sets the time at which what arrives next arrives, and at which what is sent next is sent.
     pub(super) fn set_time(&mut self, now: Time) {
         self.now = now;
     }
 
     /// Makes messages of the schedules that may be sent now, and updates how much of each is available.
     fn queue_messages(&mut self) {
-        for (key, operation) in &mut self.operations {
+        for (key, operation) in self.operations.iter_mut() {
             while let Some((send, bytes)) = operation.next_send() {
                 let round = send.round as u16;
                 self.outgoing.push(OutgoingStream {
@@ -271,7 +272,7 @@ impl StreamTable {
     /// Acknowledges what arrived where the sender should hear of it.
     fn acknowledge(&mut self, tree_edges: &mut TreeEdges) {
         let mut owed = Vec::new();
-        for (key, operation) in &mut self.operations {
+        for (key, operation) in self.operations.iter_mut() {
             let fingerprint = operation.fingerprint;
             let Some((from, round, length, transfer)) = operation.transfer_mut() else { continue };
             if transfer.owes_acknowledgement() {

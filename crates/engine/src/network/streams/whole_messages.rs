@@ -112,6 +112,13 @@ impl StreamTable {
         std::mem::take(&mut self.arrived)
     }
 
+    /// The list that [`Self::take_arrived`] returned, now empty: it keeps its memory.
+    pub(in crate::network) fn return_arrived(&mut self, list: Vec<WholeMessage>) {
+        if self.arrived.is_empty() {
+            self.arrived = list;
+        }
+    }
+
     /// True if some peer lacks so much that this process must not run further ahead.
     pub(in crate::network) fn is_far_ahead(&self) -> bool {
         self.peers.values().any(|peer| peer.open_messages > MAX_MESSAGES_AHEAD || peer.open_bytes > MAX_BYTES_AHEAD)
@@ -168,10 +175,9 @@ impl StreamTable {
     /// The first operation of a group that is not finished here.
     pub(super) fn unfinished(&self, group: GroupId) -> OpId {
         let Some(next) = self.begun.get(&group).copied() else { return OpId(0) };
-        let of_group = (group, OpId(0))..=(group, OpId(u32::MAX));
-        let whole = self.whole.range(of_group.clone()).map(|(key, _)| key.1);
-        let streamed = self.operations.range(of_group).map(|(key, _)| key.1);
-        whole.chain(streamed).min_by_key(|op| op.steps_from(next)).unwrap_or(next)
+        let running = self.whole.keys().chain(self.operations.keys());
+        let of_group = running.filter(|(of, _)| *of == group).map(|(_, op)| *op);
+        of_group.min_by_key(|op| op.steps_from(next)).unwrap_or(next)
     }
 
     /// A peer has finished all earlier operations of the group: what they sent to it has arrived (P-91).

@@ -47,6 +47,8 @@ const WINDOW_SHARE: usize = 8;
 const TIMEOUTS_PER_PATH: u32 = 2;
 /// A process that did nothing here for so long was outside the library.
 const ABSENCE: Span = Span::from_micros(200);
+/// Damaged parts that are reported at a time.
+const MAX_DAMAGED_PARTS: usize = 64;
 /// Groups that are closed and still known: messages to them are acknowledged, because their operations are over.
 const MAX_CLOSED_GROUPS: usize = 64;
 
@@ -98,6 +100,8 @@ pub(super) struct StreamTable {
     strays: Vec<StrayPart>,
     /// Messages that are complete, whose senders must hear of it.
     completed: Vec<StrayPart>,
+    /// Damaged parts behind authentic headers, and their bytes: their senders must hear of it.
+    damaged: Vec<(StrayPart, u32)>,
     /// Groups in which ranks called different operations.
     mismatches: Vec<GroupId>,
     /// Groups with a message that was intact when it arrived, was acknowledged, and was damaged in this process's memory.
@@ -169,6 +173,7 @@ impl StreamTable {
         self.send_parts(tree_edges);
         self.acknowledge(tree_edges);
         self.acknowledge_completed(tree_edges);
+        self.report_damaged(tree_edges);
         self.finish_operations(results);
     }
 
@@ -183,6 +188,7 @@ impl StreamTable {
             && self.whole.is_empty()
             && self.outgoing.is_empty()
             && self.completed.is_empty()
+            && self.damaged.is_empty()
             && self.incoming.is_empty()
     }
 
@@ -309,6 +315,18 @@ impl StreamTable {
     fn acknowledge_completed(&mut self, tree_edges: &mut TreeEdges) {
         for message in std::mem::take(&mut self.completed) {
             self.acknowledge_all(tree_edges, &message);
+        }
+    }
+
+    /// Asks for damaged parts again. That says nothing of what else has arrived.
+    fn report_damaged(&mut self, tree_edges: &mut TreeEdges) {
+        for (StrayPart { from, path, header }, bytes) in std::mem::take(&mut self.damaged) {
+            let TransferPacketKind::Data { offset, probe, .. } = header.kind else { continue };
+            let (kind, identity) = (
+                TransferPacketKind::Acknowledgement { received: 0, limit: 0, probe },
+                (header.name, header.fingerprint, header.length),
+            );
+            self.send_acknowledgement(tree_edges, (from, path), identity, kind, &[(offset, bytes.max(1))]);
         }
     }
 
@@ -563,7 +581,13 @@ impl TransferSink for StreamTable {
     ) -> bool {
         let Some(from) = mesh_rank(edge) else { return true };
         self.note_finished_at(from, header);
-        self.dispatch_part(from, path, header, part)
+        let is_intact = self.dispatch_part(from, path, header, part);
+        // After a timeout the clock repairs (P-88): a path that damages everything must cost timeouts, which lead to another one.
+        let is_first = matches!(header.kind, TransferPacketKind::Data { probe: 0, .. });
+        if !is_intact && is_first && self.damaged.len() < MAX_DAMAGED_PARTS {
+            self.damaged.push((StrayPart { from, path, header: *header }, part.len() as u32));
+        }
+        is_intact
     }
 
     fn handle_acknowledgement(&mut self, edge: QpNumber, _: PathId, header: &TransferHeader, missing: &[u8]) {

@@ -79,6 +79,26 @@ fn operations_that_follow_each_other_need_no_acknowledgements() {
     }
 }
 
+/// The sender, which does nothing meanwhile, need not wait for a timeout: it is told.
+#[test]
+fn a_damaged_message_is_asked_for_at_once() {
+    let plan = FaultPlan { seed: Some(1), rules: vec![FaultRule::new(FaultKind::Flip).nth(2)] };
+    let mut cluster = TestCluster::new(2, &FaultInjector::from_plan(&plan, 1).expect("for sockets"));
+    let collective = CollectiveOperation::Broadcast { root: Rank(0) };
+    for seed in 0..2 {
+        cluster.start_whole(0, TREE, collective, vector(seed, 100));
+        cluster.turn_for(Duration::from_millis(5), 1..2);
+        let (sent, received) = (cluster.networks[0].counters(), cluster.networks[1].counters());
+        assert_eq!((sent.sent, sent.hurt_by_plan), (seed as u64 + 1, seed as u64));
+        assert_eq!(received.sent, seed as u64, "one request for the second message");
+    }
+    for _ in 0..2 {
+        cluster.start_whole(1, TREE, collective, vec![0; 800]);
+    }
+    let results = cluster.finish();
+    assert_eq!(results, [0, 1].map(|_| [0, 1].map(|seed| Ok(vector(seed, 100))).to_vec()));
+}
+
 #[test]
 fn a_rank_that_has_not_begun_still_acknowledges() {
     let mut cluster = TestCluster::new(2, &FaultInjector::default());

@@ -1,7 +1,7 @@
 //! Memory shared with a peer of this host, in place of rails over UDP (P-127).
 //!
 //! Who needs the peer first creates the memory and asks the peer to join. A peer that cannot, because it only seems to be on this
-//! host, refuses; then both connect over UDP.
+//! host, or may not, because it protects packets otherwise (P-124), refuses; then both connect over UDP.
 
 use engine::messaging::{PairMemory, PeerEnd, WakeAddress};
 use transport::udp::UdpPortIndex;
@@ -25,14 +25,17 @@ impl MessagePort {
 
     /// A peer has created memory: joins it, and answers.
     pub(crate) fn join_memory(&mut self, peer: PeerIndex, request: &ConnectionRequest) {
-        let joined = if self.own.host.is_some() { PairMemory::join(request.attempt).ok() } else { None };
+        // Ends with different settings connect over UDP, which tells both.
+        let offer = self.security_offer(peer);
+        let can_share = self.own.host.is_some() && offer.agree(request.security).is_ok();
+        let joined = if can_share { PairMemory::join(request.attempt).ok() } else { None };
         let answer = ConnectionRequest {
             kind: if joined.is_some() { RequestKind::MemoryShared } else { RequestKind::MemoryRefused },
             attempt: request.attempt,
             pairs: Vec::new(),
             psn: Psn::new(0),
             link_bytes: 0,
-            security: self.security_offer(peer),
+            security: offer,
             sender: self.own.clone(),
             rank: launch_rank(),
             receiver: request.sender.identity,

@@ -16,6 +16,7 @@ use crate::log::log;
 use crate::mpi_job::{MpiJob, job};
 use crate::native_mpi::{NativeMpi, invoke};
 use crate::recovery;
+use crate::ulfm;
 
 thread_local! {
     /// True while this thread forms a communicator: collective calls that the native MPI makes meanwhile are not offloaded.
@@ -116,7 +117,10 @@ pub(crate) fn create_recovery_communicator(
     let created = same_ranks(job, handle);
     let channel = job.channel(handle);
     let all_created = channel.all_agree(formed.position.rank, created.is_some()).is_ok();
-    created.filter(|_| all_created).map(|created| formed.with_recovery_handle(created))
+    created.filter(|_| all_created).map(|created| {
+        ulfm::prepare_own_communicator(job, created);
+        formed.with_recovery_handle(created)
+    })
 }
 
 /// A new communicator with the same ranks.

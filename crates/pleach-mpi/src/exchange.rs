@@ -17,6 +17,7 @@ use crate::mpi_job::MpiJob;
 use crate::recovery::{self, PleachFailed};
 use crate::trial::RoundTimes;
 use crate::trial_budget;
+use crate::ulfm::{self, NativeCallFailed};
 
 /// Tests of an exchange before the first yield of the CPU, and between two of them.
 const TESTS_PER_YIELD: u32 = 32;
@@ -39,16 +40,21 @@ pub(crate) fn exchange(
     let agreed = if offloaded.is_between_hosts() {
         between_hosts(job, offloaded, &ballot)?
     } else {
-        within_host(job, offloaded, &ballot)
+        within_host(job, offloaded, &ballot)?
     };
     offloaded.choices.set_exchange_ns(began.elapsed().as_nanos() as u64, agreed.exchange_ns);
     Ok(agreed)
 }
 
-fn within_host(job: &MpiJob, offloaded: &OffloadedCommunicator, ballot: &TrialBallot) -> TrialBallot {
+fn within_host(
+    job: &MpiJob,
+    offloaded: &OffloadedCommunicator,
+    ballot: &TrialBallot,
+) -> Result<TrialBallot, PleachFailed> {
     let mut values = ballot.encode();
     match offloaded.communicator.all_reduce(&mut values, Operator::Min) {
-        Ok(()) => TrialBallot::decode(&values),
+        Ok(()) => Ok(TrialBallot::decode(&values)),
+        Err(error) if ulfm::surrender_after(job, offloaded, &error) => Err(PleachFailed),
         Err(error) => {
             recovery::leave_death_to_launcher(offloaded, &error);
             abort(job, &error.to_string()) // Within a host nothing fails but a rank's death.
@@ -62,11 +68,13 @@ fn between_hosts(
     ballot: &TrialBallot,
 ) -> Result<TrialBallot, PleachFailed> {
     let values = AgreedProgress::encode(offloaded.progress(&offloaded.replay_log()), false, ballot);
-    let Some(mut pending) = job.channel(offloaded.recovery_handle()).start_all_reduce_min(values) else {
-        abort(job, "MPI_Iallreduce failed");
+    let given_up = |NativeCallFailed| {
+        ulfm::surrender(offloaded, &mut offloaded.replay_log());
+        PleachFailed
     };
+    let mut pending = recovery::start_agreement(job, offloaded, values).map_err(given_up)?;
     let mut tests = 0_u32;
-    while !recovery::test(job, pending.request()) {
+    while !recovery::test(job, pending.request()).map_err(given_up)? {
         tests = tests.wrapping_add(1);
         if tests.is_multiple_of(TESTS_PER_YIELD) {
             if recovery::has_failed() {

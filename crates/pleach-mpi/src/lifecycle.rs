@@ -22,6 +22,7 @@ use crate::log::{log, set_rank};
 use crate::mpi_job::{self, MpiJob};
 use crate::native_mpi::{NativeMpi, invoke, mpi};
 use crate::trial_report::TrialReport;
+use crate::ulfm::{self, Ulfm};
 use crate::{
     communicator_forming, communicator_table, packing, progress, recovery, recovery_hook, requests, trial_budget,
 };
@@ -73,6 +74,7 @@ pub(crate) fn open(thread_level: i32) {
             let (max_bytes, replay_bytes) = (configuration.max_bytes, configuration.replay_bytes);
             let world = Mutex::new(Some(communicator.clone()));
             let (failures, patience) = (communicator.failure_counter(), configuration.recovery_timeout);
+            let ulfm = Ulfm::of(mpi, &abi);
             let job = mpi_job::install(MpiJob {
                 mpi,
                 abi,
@@ -86,6 +88,7 @@ pub(crate) fn open(thread_level: i32) {
                 completion,
                 failures,
                 patience,
+                ulfm,
             });
             start(job, communicator);
         }
@@ -237,8 +240,9 @@ fn report(job: &MpiJob, world: Option<&Communicator>, explanation: Option<Offloa
     numbers.extend(PACKETS.map(|(_, count)| count(&packets) as i64));
     let choices = numbers.len();
     numbers.extend(communicator_table::choices());
-    let summed = job.channel(job.abi.world).all_reduce_sum(&mut numbers);
-    if summed == Err(BootstrapFailed) || job.rank != 0 {
+    let Some(survivors) = ulfm::survivors(job) else { return };
+    let is_first = survivors.rank_and_size().is_some_and(|(rank, _)| rank == 0);
+    if survivors.all_reduce_sum(&mut numbers) == Err(BootstrapFailed) || !is_first {
         return;
     }
     let mut report = OffloadReport::new(&numbers[..tail]);

@@ -11,6 +11,7 @@ use crate::bootstrap_channel::BootstrapChannel;
 use crate::completion::RequestCompletion;
 use crate::configuration::ChoiceMode;
 use crate::native_mpi::NativeMpi;
+use crate::ulfm::Ulfm;
 
 pub(crate) struct MpiJob {
     pub(crate) mpi: &'static NativeMpi,
@@ -32,6 +33,8 @@ pub(crate) struct MpiJob {
     pub(crate) failures: FailureCounter,
     /// After a failure of Pleach, the ranks must have recovered within this time.
     pub(crate) patience: Duration,
+    /// What the native MPI has for programs that go on after a rank's death; none if the launcher ends the job.
+    pub(crate) ulfm: Option<Ulfm>,
 }
 
 static JOB: OnceLock<MpiJob> = OnceLock::new();

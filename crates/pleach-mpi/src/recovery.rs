@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::abort::abort;
 use crate::agreement::{AgreedProgress, TrialBallot};
+use crate::bootstrap_channel::PendingAllreduce;
 use crate::call_plan::CallPlan;
 use crate::collective_call::CollectiveCall;
 use crate::communicator_table::{self, OffloadedCommunicator};
@@ -34,6 +35,7 @@ use crate::recovery_guard::RecoveryGuard;
 use crate::replay_arguments;
 use crate::replay_log::{LoggedInput, RecoveryState, ReplayLog, ReplayState, ReplayedCall};
 use crate::requests;
+use crate::ulfm::{self, NativeCallFailed};
 
 /// So many calls on a communicator are non-blocking after those that are replayed: by then, all ranks have recovered everywhere.
 const NON_BLOCKING_CALLS: u64 = 1000;
@@ -74,10 +76,10 @@ pub(crate) fn advance_inside_mpi(job: &MpiJob) {
 /// Other ranks have reported a failure: begins the recovery here. False to be called again: if a process has died, its launcher may end the job.
 fn join_other_ranks(job: &MpiJob) -> bool {
     static SINCE: Mutex<Option<Instant>> = Mutex::new(None);
-    let mut communicators =
-        communicator_table::between_hosts().into_iter().map(|(_, offloaded)| &offloaded.communicator);
-    let found =
-        communicators.find_map(|communicator| communicator.known_failure().map(|error| (communicator, error)));
+    let all = communicator_table::between_hosts().into_iter().map(|(_, offloaded)| offloaded);
+    let mut communicators = all.filter(|offloaded| !ulfm::surrender_if_lost(job, offloaded));
+    let found = communicators
+        .find_map(|offloaded| offloaded.communicator.known_failure().map(|error| (&offloaded.communicator, error)));
     let Some((communicator, error)) = found else { return true };
     if error.lost_ranks().iter().any(|rank| communicator.is_process_lost(*rank)) {
         let mut since = SINCE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,6 +111,9 @@ pub(crate) fn recover(
     communicator: &OffloadedCommunicator,
     error: &pleach::Error,
 ) -> c_int {
+    if ulfm::surrender_after(job, communicator, error) {
+        return fail_surrendered(job, call, communicator);
+    }
     leave_death_to_launcher(communicator, error);
     if !communicator.is_between_hosts() {
         abort(job, &error.to_string()); // Within a host nothing fails but a rank's death.
@@ -142,6 +147,9 @@ pub(crate) fn fail_non_blocking(job: &MpiJob, handle: usize, context: u32, error
     let Some(communicator) = communicator_table::of_context(handle, context) else {
         abort(job, &format!("{error} in a non-blocking call on a communicator that was freed"));
     };
+    if ulfm::surrender_after(job, communicator, error) {
+        return;
+    }
     if has_failed() {
         return fail_all(job, &error.to_string());
     }
@@ -208,7 +216,9 @@ pub(crate) fn start_after_failure(
 ) -> c_int {
     let number = communicator.completed();
     begin_if_deferred(job, communicator);
-    let end = wait_for_agreement(job, communicator, Some(job.patience));
+    let Ok(end) = wait_for_agreement(job, communicator, Some(job.patience)) else {
+        return fail_surrendered(job, call, communicator);
+    };
     let _guard = RecoveryGuard::lock();
     let handle = if number < end { begin_replayed_call(communicator, number) } else { call.communicator };
     communicator.complete();
@@ -219,6 +229,11 @@ pub(crate) fn start_after_failure(
     // SAFETY: the user's own place for the request.
     unsafe { job.abi.write_handle(request, started) };
     status
+}
+
+/// Fails a call on a surrendered communicator; its status.
+fn fail_surrendered(job: &MpiJob, call: &CollectiveCall, communicator: &OffloadedCommunicator) -> c_int {
+    ulfm::fail_call(job, communicator, job.abi.handle(call.communicator))
 }
 
 /// This rank begins a call that is replayed; the communicator for it.
@@ -244,6 +259,9 @@ fn fail_all(job: &MpiJob, why: &str) {
 }
 
 fn fail(job: &MpiJob, communicator: &OffloadedCommunicator, why: &str) {
+    if ulfm::surrender_if_lost(job, communicator) {
+        return;
+    }
     let mut log = communicator.replay_log();
     if log.is_occupied {
         return; // The thread that occupies it does this afterwards.
@@ -300,7 +318,9 @@ pub(crate) fn join(job: &MpiJob, communicator: &OffloadedCommunicator, agreed: &
     let why = "Pleach failed at another rank";
     let guard = RecoveryGuard::lock();
     let mut log = communicator.replay_log();
-    log.recovery = Some(begin_replay(job, communicator, &log, agreed));
+    log.recovery = Some(
+        begin_replay(job, communicator, &log, agreed).unwrap_or_else(|NativeCallFailed| RecoveryState::Surrendered),
+    );
     IS_UNSETTLED.store(true, Ordering::Relaxed);
     drop(log);
     drop(guard);
@@ -319,9 +339,24 @@ pub(crate) fn has_deferred(communicator: &OffloadedCommunicator) -> bool {
 fn begin(job: &MpiJob, communicator: &OffloadedCommunicator, log: &mut ReplayLog) {
     let values =
         AgreedProgress::encode(communicator.progress(log), communicator.has_failed(), &TrialBallot::default());
-    IS_UNSETTLED.store(true, Ordering::Relaxed);
+    match start_agreement(job, communicator, values) {
+        Ok(pending) => {
+            log.recovery = Some(RecoveryState::Agreeing(pending));
+            IS_UNSETTLED.store(true, Ordering::Relaxed);
+        }
+        Err(NativeCallFailed) => ulfm::surrender(communicator, log),
+    }
+}
+
+/// Starts the exchange of progress on the communicator for recovery.
+pub(crate) fn start_agreement(
+    job: &MpiJob,
+    communicator: &OffloadedCommunicator,
+    values: Vec<i64>,
+) -> Result<PendingAllreduce, NativeCallFailed> {
     match job.channel(communicator.recovery_handle()).start_all_reduce_min(values) {
-        Some(pending) => log.recovery = Some(RecoveryState::Agreeing(pending)),
+        Some(pending) => Ok(pending),
+        None if job.ulfm.is_some() => Err(NativeCallFailed),
         None => abort(job, "MPI_Iallreduce failed"),
     }
 }
@@ -330,22 +365,35 @@ fn begin(job: &MpiJob, communicator: &OffloadedCommunicator, log: &mut ReplayLog
 pub(crate) fn run_after_failure(job: &MpiJob, call: &CollectiveCall, communicator: &OffloadedCommunicator) -> c_int {
     let number = communicator.completed();
     begin_if_deferred(job, communicator);
-    let end = wait_for_agreement(job, communicator, Some(job.patience));
+    let Ok(end) = wait_for_agreement(job, communicator, Some(job.patience)) else {
+        return fail_surrendered(job, call, communicator);
+    };
     if number > end + NON_BLOCKING_CALLS {
         communicator.complete();
         // SAFETY: the user's own arguments.
         return unsafe { native_calls::run(job.mpi, call) };
     }
     // Non-blocking, as at the ranks that replay this call. Later calls as well: another rank may need this one on another communicator.
-    let mut request = if number < end {
+    let started = if number < end {
         let _guard = RecoveryGuard::lock();
         start(job, &CollectiveCall { communicator: begin_replayed_call(communicator, number), ..*call })
     } else {
         start(job, call)
     };
     communicator.complete();
-    wait_until(job, None, || test(job, &mut request).then_some(()));
-    0
+    let done = started.and_then(|mut request| {
+        wait_until(job, None, || match test(job, &mut request) {
+            Ok(is_complete) => is_complete.then_some(Ok(())),
+            Err(failed) => Some(Err(failed)),
+        })
+    });
+    match done {
+        Ok(()) => 0,
+        Err(NativeCallFailed) => {
+            ulfm::surrender(communicator, &mut communicator.replay_log());
+            fail_surrendered(job, call, communicator)
+        }
+    }
 }
 
 fn begin_if_deferred(job: &MpiJob, communicator: &OffloadedCommunicator) {
@@ -367,8 +415,14 @@ pub(crate) fn replay_late_completion(job: &MpiJob, communicator: &OffloadedCommu
     {
         let numbers = state.next..communicator.completed().min(state.end);
         state.next = state.next.max(numbers.end);
-        state.calls.extend(numbers.map(|number| replay(job, communicator, &log, number)));
-        log.recovery = Some(RecoveryState::Replaying(state));
+        let calls: Result<Vec<_>, _> = numbers.map(|number| replay(job, communicator, &log, number)).collect();
+        log.recovery = Some(match calls {
+            Ok(calls) => {
+                state.calls.extend(calls);
+                RecoveryState::Replaying(state)
+            }
+            Err(NativeCallFailed) => RecoveryState::Surrendered,
+        });
         IS_UNSETTLED.store(true, Ordering::Relaxed);
     }
 }
@@ -378,7 +432,7 @@ pub(crate) fn before_native_call(job: &MpiJob, communicator: usize) {
     if let Some(communicator) = communicator_table::failed(job, communicator)
         && !has_deferred(communicator)
     {
-        wait_for_agreement(job, communicator, Some(job.patience));
+        let _ = wait_for_agreement(job, communicator, Some(job.patience)); // The native call itself fails if it must.
     }
 }
 
@@ -404,25 +458,37 @@ fn settle_each(job: &MpiJob, communicators: &[&OffloadedCommunicator]) {
         let is_done = || communicator.has_failed() || communicator.replay_log().first_in_flight().is_none();
         wait_until(job, None, || is_done().then_some(()));
     }
+    for communicator in communicators {
+        ulfm::surrender_if_lost(job, communicator);
+    }
     // Begin on all before waiting for any: another rank may wait in the last of them.
     communicators.iter().for_each(|communicator| begin_if_deferred(job, communicator));
     // Without a limit: a rank may free a communicator, or end, long before another one.
     for communicator in communicators {
-        wait_for_agreement(job, communicator, None);
+        let _ = wait_for_agreement(job, communicator, None);
         wait_until(job, None, || {
             let log = communicator.replay_log();
-            let has_replayed =
-                matches!(&log.recovery, Some(RecoveryState::Replaying(state)) if state.calls.is_empty());
+            let has_replayed = match &log.recovery {
+                Some(RecoveryState::Replaying(state)) => state.calls.is_empty(),
+                Some(RecoveryState::Surrendered) => true,
+                Some(RecoveryState::Agreeing(_)) | None => false,
+            };
             (has_replayed && log.first_in_flight().is_none()).then_some(())
         });
     }
 }
 
-/// Blocks until the ranks have agreed; the number of the first call after those that are replayed. Aborts the job after `limit`.
-fn wait_for_agreement(job: &MpiJob, communicator: &OffloadedCommunicator, limit: Option<Duration>) -> u64 {
+/// Blocks until the ranks have agreed; the number of the first call after those that are replayed. Fails if the communicator is surrendered.
+/// Aborts the job after `limit`.
+fn wait_for_agreement(
+    job: &MpiJob,
+    communicator: &OffloadedCommunicator,
+    limit: Option<Duration>,
+) -> Result<u64, NativeCallFailed> {
     wait_until(job, limit, || match &communicator.replay_log().recovery {
-        Some(RecoveryState::Replaying(state)) => Some(state.end),
-        _ => None,
+        Some(RecoveryState::Replaying(state)) => Some(Ok(state.end)),
+        Some(RecoveryState::Surrendered) => Some(Err(NativeCallFailed)),
+        Some(RecoveryState::Agreeing(_)) | None => None,
     })
 }
 
@@ -468,15 +534,32 @@ fn advance(job: &MpiJob, communicator: &OffloadedCommunicator) -> bool {
     let state = match log.recovery.take() {
         None => return false,
         Some(RecoveryState::Agreeing(mut pending)) => match test(job, pending.request()) {
-            true => begin_replay(job, communicator, &log, &AgreedProgress::decode(pending.values())),
-            false => RecoveryState::Agreeing(pending),
+            Ok(true) => begin_replay(job, communicator, &log, &AgreedProgress::decode(pending.values())),
+            Ok(false) => Ok(RecoveryState::Agreeing(pending)),
+            Err(failed) => Err(failed),
         },
         Some(RecoveryState::Replaying(mut state)) => {
-            state.calls.retain_mut(|call| !test(job, &mut call.request));
-            RecoveryState::Replaying(state)
+            let mut has_failed = false;
+            state.calls.retain_mut(|call| match test(job, &mut call.request) {
+                Ok(is_complete) => !is_complete,
+                Err(NativeCallFailed) => {
+                    has_failed = true;
+                    false
+                }
+            });
+            if has_failed { Err(NativeCallFailed) } else { Ok(RecoveryState::Replaying(state)) }
         }
+        Some(RecoveryState::Surrendered) => Ok(RecoveryState::Surrendered),
     };
-    let is_unsettled = !matches!(&state, RecoveryState::Replaying(state) if state.calls.is_empty());
+    let Ok(state) = state else {
+        ulfm::surrender(communicator, &mut log);
+        return false;
+    };
+    let is_unsettled = match &state {
+        RecoveryState::Replaying(state) => !state.calls.is_empty(),
+        RecoveryState::Agreeing(_) => true,
+        RecoveryState::Surrendered => false,
+    };
     log.recovery = Some(state);
     is_unsettled
 }
@@ -487,46 +570,56 @@ fn begin_replay(
     communicator: &OffloadedCommunicator,
     log: &ReplayLog,
     agreed: &AgreedProgress,
-) -> RecoveryState {
+) -> Result<RecoveryState, NativeCallFailed> {
     let numbers = agreed.all_completed..communicator.completed().min(agreed.any_started);
     let (end, next) = (agreed.any_started, numbers.end);
     let mut calls = Vec::new();
     for number in numbers {
         if !(log.is_in_flight(number) && requests::restart(job, communicator, number)) {
-            calls.push(replay(job, communicator, log, number));
+            calls.push(replay(job, communicator, log, number)?);
         }
     }
-    RecoveryState::Replaying(ReplayState { end, next, calls })
+    Ok(RecoveryState::Replaying(ReplayState { end, next, calls }))
 }
 
 /// Starts a call again that this rank has completed.
-fn replay(job: &MpiJob, communicator: &OffloadedCommunicator, log: &ReplayLog, number: u64) -> ReplayedCall {
+fn replay(
+    job: &MpiJob,
+    communicator: &OffloadedCommunicator,
+    log: &ReplayLog,
+    number: u64,
+) -> Result<ReplayedCall, NativeCallFailed> {
     let Some((call, input)) = log.input_of(number) else {
         abort(job, "another rank needs this rank's input of an earlier call, which is no longer in the replay log");
     };
     let call = CollectiveCall { communicator: communicator.recovery_handle(), ..*call };
     let (call, buffers) = replay_arguments::of(job, &call, communicator.position, input);
-    ReplayedCall { request: start(job, &call), _buffers: buffers }
+    Ok(ReplayedCall { request: start(job, &call)?, _buffers: buffers })
 }
 
 /// Starts a call on the native MPI; its request.
-pub(crate) fn start(job: &MpiJob, call: &CollectiveCall) -> usize {
+pub(crate) fn start(job: &MpiJob, call: &CollectiveCall) -> Result<usize, NativeCallFailed> {
     let mut request = 0_usize;
     // SAFETY: the user's own arguments, or buffers as long as the call requires, which outlive the request.
-    if unsafe { native_calls::start(job.mpi, call, &mut request) } != 0 {
-        abort(job, "the native MPI failed to replay a call");
+    let status = unsafe { native_calls::start(job.mpi, call, &mut request) };
+    check_native_call(job, status).map(|()| request)
+}
+
+/// Without ULFM, a call of the native MPI that recovery needs must succeed.
+fn check_native_call(job: &MpiJob, status: c_int) -> Result<(), NativeCallFailed> {
+    match status {
+        0 => Ok(()),
+        _ if job.ulfm.is_some() => Err(NativeCallFailed),
+        _ => abort(job, "the native MPI failed to replay a call"),
     }
-    request
 }
 
 /// True if a request is complete.
-pub(crate) fn test(job: &MpiJob, request: &mut usize) -> bool {
+pub(crate) fn test(job: &MpiJob, request: &mut usize) -> Result<bool, NativeCallFailed> {
     let Some(test) = job.mpi.real.Test else { abort(job, "the native MPI has no MPI_Test") };
     let mut is_complete = 0_i32;
     let mut status = [0_u64; 16];
     // SAFETY: our own request, of which MPICH uses the lower half; the status has room for that of any MPI.
-    if unsafe { invoke!(test; &raw mut *request, &raw mut is_complete, status.as_mut_ptr()) } != 0 {
-        abort(job, "the native MPI failed to replay a call");
-    }
-    is_complete != 0
+    let tested = unsafe { invoke!(test; &raw mut *request, &raw mut is_complete, status.as_mut_ptr()) };
+    check_native_call(job, tested).map(|()| is_complete != 0)
 }

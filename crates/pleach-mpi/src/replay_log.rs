@@ -56,6 +56,8 @@ pub(crate) enum RecoveryState {
     Agreeing(PendingAllreduce),
     /// All ranks do the calls from the first that any of them lacks to the last that any has started on the recovery communicator.
     Replaying(ReplayState),
+    /// There is none: ranks are dead, or the program revoked the communicator (`ulfm.rs`).
+    Surrendered,
 }
 
 /// The calls that the native MPI does on the recovery communicator.

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::collective_call::{
 use crate::communicator_table::{self, OffloadedCommunicator};
 use crate::completion::RequestCompletion;
 use crate::configuration::ChoiceMode;
-use crate::generalized_request::{cancel, query};
+use crate::generalized_request::{self, cancel};
 use crate::mpi_job::{MpiJob, job, last_job};
 use crate::native_mpi::invoke;
 use crate::progress;
@@ -33,6 +33,7 @@ use crate::recovery;
 use crate::recovery_guard::RecoveryGuard;
 use crate::replay_log::LoggedInput;
 use crate::trial::Way;
+use crate::ulfm::{self, NativeCallFailed};
 
 /// How often the thread advances pending calls.
 const ADVANCE_INTERVAL: Duration = Duration::from_micros(100);
@@ -51,6 +52,8 @@ struct PendingCall {
     number: Option<u64>,
     /// The generalized request.
     request: AtomicUsize,
+    /// What the user's wait returns.
+    status: AtomicI32,
     stage: Mutex<PendingStage>,
 }
 
@@ -64,12 +67,14 @@ enum PendingStage {
     Arrived(Vec<u8>),
     /// The native MPI has written the result there.
     ArrivedInPlace,
+    /// The communicator was surrendered: the request completes with an error.
+    Surrendered,
     Complete,
 }
 
 impl PendingStage {
     fn has_arrived(&self) -> bool {
-        matches!(self, Self::Arrived(_) | Self::ArrivedInPlace)
+        matches!(self, Self::Arrived(_) | Self::ArrivedInPlace | Self::Surrendered)
     }
 
     fn needs_native_mpi(&self) -> bool {
@@ -110,8 +115,10 @@ impl PendingCall {
         let Ok(mut stage) = self.stage.try_lock() else { return false };
         match &mut *stage {
             PendingStage::Native(request) => {
-                if recovery::test(job, request) {
-                    *stage = PendingStage::ArrivedInPlace;
+                match recovery::test(job, request) {
+                    Ok(true) => *stage = PendingStage::ArrivedInPlace,
+                    Ok(false) => {}
+                    Err(NativeCallFailed) => *stage = PendingStage::Surrendered,
                 }
                 stage.has_arrived()
             }
@@ -119,6 +126,10 @@ impl PendingCall {
                 let error = error.clone();
                 drop(stage);
                 recovery::fail_non_blocking(job, self.handle, self.context, &error);
+                if self.is_surrendered() {
+                    *lock(&self.stage) = PendingStage::Surrendered;
+                    return true;
+                }
                 if let Some(number) = self.number {
                     recovery::start_late_call(self.handle, self.context, number, |recovery_handle| {
                         self.restart(job, recovery_handle.unwrap_or(self.call.communicator));
@@ -130,6 +141,10 @@ impl PendingCall {
         }
     }
 
+    fn is_surrendered(&self) -> bool {
+        communicator_table::of_context(self.handle, self.context).is_some_and(ulfm::is_surrendered)
+    }
+
     /// Lets the native MPI do it on this communicator, from the user's buffers, which have no result yet; false if it is complete.
     fn restart(&self, job: &MpiJob, communicator: usize) -> bool {
         let mut stage = lock(&self.stage);
@@ -137,7 +152,10 @@ impl PendingCall {
             return false;
         }
         let call = CollectiveCall { communicator, ..self.call };
-        *stage = PendingStage::Native(recovery::start(job, &call));
+        *stage = match recovery::start(job, &call) {
+            Ok(request) => PendingStage::Native(request),
+            Err(NativeCallFailed) => PendingStage::Surrendered,
+        };
         true
     }
 
@@ -163,6 +181,9 @@ impl PendingCall {
         }
         if !stage.has_arrived() {
             return;
+        }
+        if matches!(*stage, PendingStage::Surrendered) {
+            self.status.store(ulfm::status(job, self.handle), Ordering::Release);
         }
         *stage = PendingStage::Complete;
         drop(stage);
@@ -221,6 +242,7 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
         context: offloaded.context(),
         number: communicates.then(|| offloaded.completed()),
         request: AtomicUsize::new(0),
+        status: AtomicI32::new(0),
         stage: Mutex::new(stage),
     });
     let status = start_request(job, &pending, request);
@@ -381,6 +403,13 @@ pub(crate) fn close() {
     if let Some(thread) = lock(&THREAD).take() {
         let _ = thread.join();
     }
+}
+
+/// Sets the status. What it returns is the error of the request.
+extern "C" fn query(state: *const PendingCall, status: usize) -> c_int {
+    generalized_request::query(0, status);
+    // SAFETY: it came from `start_request`, and was not freed yet.
+    unsafe { &*state }.status.load(Ordering::Acquire)
 }
 
 extern "C" fn free(state: *const PendingCall) -> c_int {

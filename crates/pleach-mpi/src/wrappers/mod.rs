@@ -19,6 +19,7 @@ use crate::progress;
 use crate::recovery;
 use crate::requests;
 use crate::trial_budget;
+use crate::ulfm;
 
 /// Exports a function under two names.
 macro_rules! export {
@@ -184,6 +185,18 @@ macro_rules! freeing {
 
 freeing!("MPI_Comm_free", "PMPI_Comm_free", Comm_free);
 freeing!("MPI_Comm_disconnect", "PMPI_Comm_disconnect", Comm_disconnect);
+
+export!("MPIX_Comm_revoke", "PMPIX_Comm_revoke", (communicator) {
+    let Some(function) = mpi().library.function("PMPIX_Comm_revoke") else { return NO_SUCH_FUNCTION };
+    // SAFETY: the user's own argument.
+    let status = unsafe { invoke!(function; communicator) };
+    if status == 0
+        && let Some(job) = job()
+    {
+        ulfm::revoked(job, communicator);
+    }
+    status
+});
 
 /// Functions that create an RMA window. From then on a barrier also makes the native MPI progress: a program that tests after it
 /// whether an access epoch is complete, which it is, expects true.

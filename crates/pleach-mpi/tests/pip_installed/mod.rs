@@ -74,6 +74,12 @@ fn open_mpi(folder: &Path) -> Mpi {
     }
 }
 
+/// Open MPI whose launcher lets the other ranks live when one dies, as their program wants.
+fn open_mpi_with_ulfm(folder: &Path) -> Mpi {
+    let mpi = open_mpi(folder);
+    Mpi { name: "open-mpi-5-ulfm", launcher: [mpi.launcher, &["--with-ft", "ulfm"]].concat().leak(), ..mpi }
+}
+
 /// MPICH, or a relative of it with its own launcher, for programs compiled against this binding of MPICH's.
 fn mpich(name: &'static str, folder: &Path, compiler: &'static str, launcher: &Path) -> Mpi {
     Mpi {
@@ -165,6 +171,56 @@ fn recovery_goes_on_inside_other_calls_on_open_mpi_5() {
 fn recovery_goes_on_inside_other_calls_on_mpich_5() {
     if let Some(folder) = installed(MPICH) {
         survival(mpich("mpich-5", &folder, "mpicc", &folder), "PMI_RANK");
+    }
+}
+
+/// Ranks die, or rank 0 revokes the communicator. The others get the errors of ULFM, revoke and shrink their communicator and go on, and Pleach does
+/// the calls on the new one as well.
+#[test]
+#[ignore = "long: fetches an MPI"]
+fn survivors_shrink_their_communicator_and_go_on_with_ulfm_on_open_mpi_5() {
+    let Some(folder) = installed(OPEN_MPI) else { return };
+    let mpi = open_mpi_with_ulfm(&folder);
+    let program = mpi.compile("shrink.c");
+    let cases = [
+        ("blocking", &["1:50"][..], "on"),
+        ("blocking", &["0:50"], "off"),
+        ("requests", &["1:50"], "on"),
+        ("requests", &["2:50"], "off"),
+        ("messages", &["1:50"], "2"),
+        ("messages", &["3:50", "2:50"], "off"),
+        ("revoke", &[], "on"),
+        ("revoke", &[], "off"),
+        ("revoke", &[], "2"),
+    ];
+    for (mode, deaths, shared_memory) in cases {
+        let job =
+            Job::new(mpi, &program, 4).set("PLEACH_SHARED_MEMORY", shared_memory).argument("100").argument(mode);
+        // The status is that of the launcher, which may hang without the library as well: see the program.
+        let (_, end) = deaths.iter().fold(job, |job, death| job.argument(death)).run_to_any_end();
+        let survivors = 4 - deaths.len() as u64;
+        let expected = format!("shrink: 100 rounds, {survivors} ranks, repaired");
+        assert!(end.stdout.contains(&expected), "{mode} {deaths:?} {shared_memory}: {}{}", end.stdout, end.stderr);
+        // Two calls in each of 100 rounds, half of them on the shrunken communicator.
+        let taken = end.calls("taken", |_| true);
+        assert!(taken >= survivors * 195, "{mode} {deaths:?} {shared_memory}: {}", end.report);
+    }
+}
+
+/// Measured choices leave most calls to the MPI, and the agreements between hosts go over the MPI too: the death may be found anywhere.
+#[test]
+#[ignore = "long: fetches an MPI"]
+fn survivors_go_on_wherever_they_find_the_death_with_ulfm_on_open_mpi_5() {
+    let Some(folder) = installed(OPEN_MPI) else { return };
+    let mpi = open_mpi_with_ulfm(&folder);
+    let program = mpi.compile("shrink.c");
+    for round in 1..12 {
+        for shared_memory in ["on", "off"] {
+            let job = Job::new(mpi, &program, 3).measured().set("PLEACH_SHARED_MEMORY", shared_memory);
+            let (_, end) = job.argument("60").argument("messages").argument(&format!("1:{round}")).run_to_any_end();
+            let expected = "shrink: 60 rounds, 2 ranks, repaired";
+            assert!(end.stdout.contains(expected), "{round} {shared_memory}: {}{}", end.stdout, end.stderr);
+        }
     }
 }
 

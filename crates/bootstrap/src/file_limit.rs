@@ -1,11 +1,30 @@
-//! How many files a coordinator may open: it has at least one connection to each rank.
+//! How many files a process may open. A coordinator has at least one connection to each rank; and every rank keeps some files back until all
+//! have joined: one that runs out of them later could only die, and the others would not learn why.
 
+use std::fs::File;
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Files that a process needs besides those for ranks.
 const RESERVED_FILES: u64 = 512;
+
+/// Open files that a process holds for those that it will need. Drop it when it needs them.
+#[derive(Debug)]
+pub struct FileReserve {
+    _files: Vec<File>,
+}
+
+impl FileReserve {
+    /// Holds so many.
+    ///
+    /// # Errors
+    /// The process may not open as many.
+    pub fn hold(files: usize) -> io::Result<Self> {
+        let files: io::Result<Vec<File>> = (0..files).map(|_| File::open("/")).collect();
+        files.map(|files| Self { _files: files })
+    }
+}
 
 /// Why a process may not open enough files.
 #[derive(Debug)]

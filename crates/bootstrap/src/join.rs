@@ -7,11 +7,15 @@ use super::detector_ports::DetectorPorts;
 use super::endpoint_record::{EndpointRecord, MAX_EXTRA_BYTES, MAX_RANK_ADDRESSES, RankTable};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::failure_detector::FailureDetector;
+use super::file_limit::FileReserve;
 use super::member::{DetectorConfig, Member};
 use super::rank_connections::RankConnections;
 use super::rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts};
 use super::token_key::TokenKey;
 use super::{rendezvous_client, rendezvous_server};
+
+/// Files that the failure detector opens.
+const FAILURE_DETECTOR_FILES: usize = 8;
 
 /// Exchanges endpoints with all other ranks. Blocks until every rank has joined.
 ///
@@ -28,6 +32,7 @@ pub fn join(
     if endpoint.extra.len() > MAX_EXTRA_BYTES {
         return Err(RendezvousError::EndpointTooLarge("more than 4096 bytes of extra data"));
     }
+    let reserve = FileReserve::hold(FAILURE_DETECTOR_FILES).map_err(RendezvousError::Io)?;
     let ports = DetectorPorts::new(paths(environment, &endpoint.addresses));
     let record = EndpointRecord::own(environment.rank, endpoint.addresses, Vec::new(), endpoint.extra);
     let RankConnections { table, key, streams, listeners } = match (&environment.rendezvous, environment.rank) {
@@ -52,6 +57,7 @@ pub fn join(
         hosts,
         peer_timeout: timeouts.peer,
     };
+    drop(reserve);
     let member = Member::new(config, listeners, streams).map_err(RendezvousError::Io)?;
     Ok(JoinedJob { table, failure_detector: FailureDetector::new(member) })
 }

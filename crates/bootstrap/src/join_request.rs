@@ -8,6 +8,8 @@ use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RecordReader, Rec
 pub(super) const RENDEZVOUS_VERSION: u32 = 3;
 /// Longest message before the table.
 pub(super) const MAX_HANDSHAKE_BYTES: usize = MAX_RECORD_BYTES + 1024;
+/// Longest reason of a rank that cannot join.
+const MAX_REASON_BYTES: usize = 512;
 /// A rejection names at most this many missing ranks.
 const MAX_MISSING_RANKS_NAMED: usize = 64;
 
@@ -18,7 +20,19 @@ pub(super) enum JoinRejection {
     Version(u32),
     Size(u32),
     Rank,
-    Missing { count: u32, some: Vec<u32> },
+    Missing {
+        count: u32,
+        some: Vec<u32>,
+    },
+    /// A rank cannot join, and says why.
+    Withdrawn(Withdrawal),
+}
+
+/// A rank that cannot join the job, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Withdrawal {
+    pub(super) rank: u32,
+    pub(super) why: String,
 }
 
 /// A rank's request to join.
@@ -45,6 +59,32 @@ impl JoinRequest {
     }
 }
 
+impl Withdrawal {
+    /// The reason is cut if it is too long.
+    pub(super) fn new(rank: u32, why: &str) -> Self {
+        Self { rank, why: why[..why.floor_char_boundary(MAX_REASON_BYTES)].to_owned() }
+    }
+
+    pub(super) fn write(&self, writer: &mut RecordWriter) {
+        writer.number(self.rank);
+        writer.bytes_with_length(self.why.as_bytes());
+    }
+
+    /// Decodes it; none if it is malformed.
+    pub(super) fn read(reader: &mut RecordReader<'_>) -> Option<Self> {
+        let rank = reader.number()?;
+        let why = std::str::from_utf8(reader.bytes_with_length(MAX_REASON_BYTES)?).ok()?;
+        let is_plain = !why.chars().any(char::is_control) && reader.rest.is_empty();
+        is_plain.then(|| Self { rank, why: why.to_owned() })
+    }
+}
+
+impl fmt::Display for Withdrawal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "rank {} cannot join: {}", self.rank, self.why)
+    }
+}
+
 impl JoinRejection {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut writer = RecordWriter::default();
@@ -57,6 +97,10 @@ impl JoinRejection {
                 let some = &some[..some.len().min(MAX_MISSING_RANKS_NAMED)];
                 let named = u32::try_from(some.len()).expect("at most 64");
                 [5, *count, named].iter().chain(some).for_each(|number| writer.number(*number));
+            }
+            Self::Withdrawn(withdrawal) => {
+                writer.number(6);
+                withdrawal.write(&mut writer);
             }
         }
         writer.bytes
@@ -76,6 +120,7 @@ impl JoinRejection {
                 }
                 Self::Missing { count, some: (0..named).map(|_| reader.number()).collect::<Option<_>>()? }
             }
+            6 => Self::Withdrawn(Withdrawal::read(&mut reader)?),
             _ => return None,
         })
     }
@@ -96,6 +141,7 @@ impl fmt::Display for JoinRejection {
                 write_missing_ranks(formatter, some, *count)?;
                 formatter.write_str(" did not join in time")
             }
+            Self::Withdrawn(withdrawal) => withdrawal.fmt(formatter),
         }
     }
 }
@@ -119,9 +165,15 @@ mod tests {
     #[test]
     fn rejections_are_read_as_they_were_written() {
         let missing = JoinRejection::Missing { count: 3, some: vec![1, 5, 9] };
-        for rejection in
-            [JoinRejection::Token, JoinRejection::Version(7), JoinRejection::Size(3), JoinRejection::Rank, missing]
-        {
+        let withdrawn = JoinRejection::Withdrawn(Withdrawal::new(2, &"é".repeat(MAX_REASON_BYTES)));
+        for rejection in [
+            JoinRejection::Token,
+            JoinRejection::Version(7),
+            JoinRejection::Size(3),
+            JoinRejection::Rank,
+            missing,
+            withdrawn,
+        ] {
             assert_eq!(JoinRejection::read(&rejection.to_bytes()), Some(rejection));
         }
         assert_eq!(JoinRejection::read(&[5, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255]), None);

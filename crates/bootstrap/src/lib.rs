@@ -50,6 +50,7 @@ mod stream_security;
 #[cfg(test)]
 mod tests;
 mod token_key;
+mod withdrawal;
 
 pub use endpoint_record::{EndpointRecord, MAX_EXTRA_BYTES, MAX_RANK_ADDRESSES, RankTable};
 pub use environment::{
@@ -57,6 +58,7 @@ pub use environment::{
     SLURM_SPECIAL_STEPS,
 };
 pub use failure_detector::FailureDetector;
+pub use file_limit::FileReserve;
 pub use host_identity::HostIdentity;
 pub use join::join;
 pub use progress_thread::{
@@ -65,3 +67,4 @@ pub use progress_thread::{
 pub use rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, RankEvent};
 pub use rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts};
 pub use rendezvous_file::{RendezvousFileError, remove_stale_rendezvous_file};
+pub use withdrawal::withdraw;

@@ -95,6 +95,13 @@ pub enum RendezvousError {
         /// Processes that rank 0 rejected meanwhile, and why; known to rank 0 only.
         rejected: Vec<String>,
     },
+    /// A rank cannot join, for a cause on its own host.
+    Withdrawn {
+        /// The rank.
+        rank: u32,
+        /// Why, in its words.
+        why: String,
+    },
     /// Rank 0 ended before all ranks had joined.
     RankZeroLost,
     /// Another system error.
@@ -131,8 +138,27 @@ impl fmt::Display for RendezvousError {
                 write!(formatter, " did not join within {:.1} s; {subject} running?", waited.as_secs_f64())?;
                 rejected.iter().try_for_each(|why| write!(formatter, "; rejected: {why}"))
             }
+            Self::Withdrawn { rank, why } => write!(formatter, "rank {rank} cannot join: {why}"),
             Self::RankZeroLost => formatter.write_str("rank 0 ended before all ranks had joined"),
             Self::Io(error) => error.fmt(formatter),
+        }
+    }
+}
+
+impl RendezvousError {
+    /// True if the cause is on this host, so that no other rank can know it: see [`crate::withdraw`].
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::EndpointTooLarge(_)
+            | Self::File(_)
+            | Self::Listen { .. }
+            | Self::TooManyConnections { .. }
+            | Self::Io(_) => true,
+            Self::Unreachable { .. }
+            | Self::Rejected(_)
+            | Self::Missing { .. }
+            | Self::Withdrawn { .. }
+            | Self::RankZeroLost => false,
         }
     }
 }

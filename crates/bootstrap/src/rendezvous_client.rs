@@ -7,11 +7,13 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+
 use super::detector_ports::DetectorPorts;
-use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RankTable, RecordReader};
+use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RankTable, RecordReader, RecordWriter};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::framing::{FramedStream, ReadOutcome};
-use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES};
+use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, Withdrawal};
 use super::rank_connections::RankConnections;
 use super::rendezvous::{RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file;
@@ -19,6 +21,7 @@ use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_me
 use super::retry::RetryBackoff;
 use super::stream_security::{accept_answer, offer};
 use super::token_key::TokenKey;
+use super::withdrawal::WITHDRAWAL_TIME;
 
 /// Limit for one connection attempt, and for rank 0's first messages.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -121,6 +124,55 @@ fn handshake(
     began: Instant,
 ) -> Result<FramedStream, AttemptError> {
     let deadline = (began + timeouts.join).min(Instant::now() + ATTEMPT_TIMEOUT);
+    let mut stream = connect_securely(environment, addresses, key, timeouts, deadline)?;
+    ports.open().clone_into(&mut request.record.ports);
+    stream.queue(encode_message(RendezvousMessageKind::Hello, &[&request.to_bytes()]));
+    match receive_message(&mut stream, deadline)? {
+        (RendezvousMessageKind::Welcome, _) => Ok(stream),
+        (RendezvousMessageKind::Rejected, body) => Err(rejected(&body, began)),
+        _ => Err(retry(NOT_A_RENDEZVOUS_SERVER)),
+    }
+}
+
+/// Tells rank 0 that this rank cannot join; it tells the others. Tries for a while.
+pub(super) fn withdraw_from_rank_zero(
+    environment: &JobEnvironment,
+    withdrawal: &Withdrawal,
+    timeouts: &RendezvousTimeouts,
+) {
+    let deadline = Instant::now() + WITHDRAWAL_TIME.min(timeouts.join);
+    let mut backoff = RetryBackoff::for_late_server();
+    while Instant::now() < deadline {
+        match attempt_withdrawal(environment, withdrawal, timeouts, deadline) {
+            Ok(()) | Err(AttemptError::Fatal(_)) => return,
+            Err(AttemptError::Retry(_) | AttemptError::RankTaken) => std::thread::sleep(backoff.next_delay()),
+        }
+    }
+}
+
+fn attempt_withdrawal(
+    environment: &JobEnvironment,
+    withdrawal: &Withdrawal,
+    timeouts: &RendezvousTimeouts,
+    deadline: Instant,
+) -> Result<(), AttemptError> {
+    let (addresses, secret) = resolve_rank_zero(environment)?;
+    let key = TokenKey::new(&environment.token, &secret);
+    let mut stream = connect_securely(environment, &addresses, &key, timeouts, deadline)?;
+    let mut writer = RecordWriter::default();
+    withdrawal.write(&mut writer);
+    stream.queue(encode_message(RendezvousMessageKind::Withdraw, &[&writer.bytes]));
+    // The answer shows that it was read.
+    receive_message(&mut stream, deadline).map(drop)
+}
+
+fn connect_securely(
+    environment: &JobEnvironment,
+    addresses: &[SocketAddr],
+    key: &TokenKey,
+    timeouts: &RendezvousTimeouts,
+    deadline: Instant,
+) -> Result<FramedStream, AttemptError> {
     let tcp = connect(addresses, deadline)?;
     let mut stream = FramedStream::new(tcp).map_err(retry)?;
     stream.set_peer_timeout(timeouts.peer_while_joining()).map_err(retry)?;
@@ -129,16 +181,10 @@ fn handshake(
     match receive_message(&mut stream, deadline)? {
         (RendezvousMessageKind::Secure, body) => {
             accept_answer(&mut stream, channel, &body).map_err(|_| retry(NOT_A_RENDEZVOUS_SERVER))?;
+            Ok(stream)
         }
-        (RendezvousMessageKind::Rejected, body) => return Err(rejected_in_clear(environment, &body)),
-        (RendezvousMessageKind::Challenge, _) => return Err(mismatch(environment, OLDER_VERSION)),
-        _ => return Err(retry(NOT_A_RENDEZVOUS_SERVER)),
-    }
-    ports.open().clone_into(&mut request.record.ports);
-    stream.queue(encode_message(RendezvousMessageKind::Hello, &[&request.to_bytes()]));
-    match receive_message(&mut stream, deadline)? {
-        (RendezvousMessageKind::Welcome, _) => Ok(stream),
-        (RendezvousMessageKind::Rejected, body) => Err(rejected(&body, began)),
+        (RendezvousMessageKind::Rejected, body) => Err(rejected_in_clear(environment, &body)),
+        (RendezvousMessageKind::Challenge, _) => Err(mismatch(environment, OLDER_VERSION)),
         _ => Err(retry(NOT_A_RENDEZVOUS_SERVER)),
     }
 }
@@ -181,6 +227,10 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Att
                 "no program listens there".clone_into(&mut last);
             }
             Ok(tcp) => return Ok(tcp),
+            // Nothing gets better by waiting: this process itself holds the files.
+            Err(error) if error.raw_os_error() == Some(Errno::EMFILE as i32) => {
+                return Err(AttemptError::Fatal(RendezvousError::Io(error)));
+            }
             Err(error) => last = error.to_string(),
         }
     }
@@ -237,6 +287,9 @@ fn rejected(body: &[u8], began: Instant) -> AttemptError {
             waited: began.elapsed(),
             rejected: Vec::new(),
         }),
+        Some(JoinRejection::Withdrawn(Withdrawal { rank, why })) => {
+            AttemptError::Fatal(RendezvousError::Withdrawn { rank, why })
+        }
         Some(JoinRejection::Rank) => AttemptError::RankTaken,
         Some(rejection) => AttemptError::Fatal(RendezvousError::Rejected(rejection.to_string())),
         None => AttemptError::Fatal(RendezvousError::Rejected("its reason is malformed".to_owned())),

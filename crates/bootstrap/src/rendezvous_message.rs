@@ -43,6 +43,8 @@ pub(super) enum RendezvousMessageKind {
     Attached = 14,
     /// One half of the handshake that encrypts the connection. The first half begins with the version, in all versions.
     Secure = 15,
+    /// A rank cannot join, and says why.
+    Withdraw = 16,
 }
 
 /// The peer sent something that is not a message of this protocol.
@@ -54,7 +56,7 @@ impl RendezvousMessageKind {
         use RendezvousMessageKind::*;
         let all =
             [Challenge, Hello, Welcome, Rejected, Table, Send, Deliver, Lost, Left, Goodbye, Received, Ping, Pong];
-        all.into_iter().chain([Attach, Attached, Secure]).find(|kind| *kind as u8 == byte)
+        all.into_iter().chain([Attach, Attached, Secure, Withdraw]).find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -3,7 +3,7 @@
 //! One thread serves all connections. A connection is unauthenticated until it has sent a valid join request, encrypted (P-101);
 //! connections that send malformed data, or nothing for too long, are rejected and have no effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::AsFd;
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::detector_ports::DetectorPorts;
-use super::endpoint_record::{EndpointRecord, RankTable, RecordWriter};
+use super::endpoint_record::{EndpointRecord, RankTable, RecordReader, RecordWriter};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::file_limit::{FileLimitError, raise_file_limit};
 use super::framing::{FramedStream, ReadOutcome, poll_timeout_until};
-use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES};
+use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, Withdrawal};
 use super::listening::{BACKLOG, bind};
 use super::rank_connections::RankConnections;
 use super::rendezvous::{RendezvousError, RendezvousTimeouts};
@@ -24,6 +24,7 @@ use super::rendezvous_file::RendezvousFile;
 use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message};
 use super::stream_security::accept_offer;
 use super::token_key::TokenKey;
+use super::withdrawal::WITHDRAWAL_TIME;
 
 /// Time for a new connection to send a valid join request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,6 +54,9 @@ pub(super) fn serve_rendezvous(
     let mut server = RendezvousServer::new(listener, key, environment.size, record, timeouts.peer_while_joining())
         .map_err(RendezvousError::Io)?;
     while server.missing > 0 {
+        if let Some(withdrawal) = server.withdrawn.clone() {
+            return Err(server.dismiss(withdrawal, deadline));
+        }
         if Instant::now() >= deadline {
             return Err(server.fail(timeouts.join));
         }
@@ -60,6 +64,24 @@ pub(super) fn serve_rendezvous(
     }
     drop(file); // All ranks have joined, so the file is not needed any more.
     server.distribute_table(deadline, ports).map_err(RendezvousError::Io)
+}
+
+/// Rank 0 itself cannot join: tells all ranks that come within a while.
+///
+/// # Errors
+/// If they cannot be told.
+pub(super) fn serve_withdrawal(
+    environment: &JobEnvironment,
+    withdrawal: Withdrawal,
+    timeouts: &RendezvousTimeouts,
+) -> Result<(), RendezvousError> {
+    let (listener, file) = listen(environment)?;
+    let secret = file.as_ref().map_or("", |file| file.record.secret.as_str());
+    let key = TokenKey::new(&environment.token, secret);
+    let record = EndpointRecord::own(0, Vec::new(), Vec::new(), Vec::new());
+    let server = RendezvousServer::new(listener, key, environment.size, record, timeouts.peer_while_joining());
+    server.map_err(RendezvousError::Io)?.dismiss(withdrawal, Instant::now() + timeouts.join);
+    Ok(())
 }
 
 /// A connection of a rank, or one that is not authenticated yet.
@@ -82,6 +104,10 @@ struct RendezvousServer {
     records: Vec<Option<EndpointRecord>>,
     missing: u32,
     rejected: Vec<String>,
+    /// A rank that cannot join.
+    withdrawn: Option<Withdrawal>,
+    /// The ranks that were told so.
+    told: BTreeSet<u32>,
 }
 
 impl RendezvousServer {
@@ -99,6 +125,7 @@ impl RendezvousServer {
         records[0] = Some(own);
         let (connections, rejected) = (BTreeMap::new(), Vec::new());
         let missing = size - 1;
+        let (withdrawn, told) = (None, BTreeSet::new());
         Ok(Self {
             listener,
             epoll,
@@ -110,6 +137,8 @@ impl RendezvousServer {
             records,
             missing,
             rejected,
+            withdrawn,
+            told,
         })
     }
 
@@ -206,6 +235,12 @@ impl RendezvousServer {
                     None => self.reject(id, None, "a connection sent a malformed join request"),
                 }
             }
+            Ok(Some((RendezvousMessageKind::Withdraw, body))) if connection.is_secure => {
+                match Withdrawal::read(&mut RecordReader { rest: &body }) {
+                    Some(withdrawal) if withdrawal.rank < self.size => self.withdraw(id, withdrawal),
+                    _ => self.reject(id, None, "a connection sent a malformed message"),
+                }
+            }
             Ok(None) if matches!(outcome, Ok(ReadOutcome::Received | ReadOutcome::WouldBlock)) => {}
             Ok(None) => self.reject(id, None, NO_REQUEST),
             _ => self.reject(id, None, "a connection is not a Pleach client"),
@@ -218,6 +253,10 @@ impl RendezvousServer {
         let entry = self.records.get_mut(rank as usize);
         let rejection = match entry {
             _ if request.size != self.size => JoinRejection::Size(self.size),
+            _ if self.withdrawn.is_some() => {
+                self.told.insert(rank);
+                JoinRejection::Withdrawn(self.withdrawn.clone().expect("just found"))
+            }
             Some(entry @ None) => {
                 let connection = self.connections.get_mut(&id).expect("its request was just received");
                 connection.rank = Some(rank);
@@ -255,6 +294,30 @@ impl RendezvousServer {
             let _ = connection.stream.flush();
             connection.stream.shutdown_write();
         }
+    }
+
+    /// A rank cannot join.
+    fn withdraw(&mut self, id: u64, withdrawal: Withdrawal) {
+        self.told.insert(withdrawal.rank);
+        let first = self.withdrawn.get_or_insert(withdrawal).clone();
+        let why = first.to_string();
+        self.reject(id, Some(JoinRejection::Withdrawn(first)), &why);
+    }
+
+    /// Tells all ranks that one cannot join, also those that come within a while.
+    fn dismiss(mut self, withdrawal: Withdrawal, deadline: Instant) -> RendezvousError {
+        self.told.extend([0, withdrawal.rank]);
+        let joined: Vec<(u64, u32)> =
+            self.connections.iter().filter_map(|(id, connection)| Some((*id, connection.rank?))).collect();
+        for (id, rank) in joined {
+            self.reject(id, Some(JoinRejection::Withdrawn(withdrawal.clone())), &withdrawal.to_string());
+            self.told.insert(rank);
+        }
+        let Withdrawal { rank, why } = withdrawal.clone();
+        self.withdrawn = Some(withdrawal);
+        let until = deadline.min(Instant::now() + WITHDRAWAL_TIME);
+        while self.told.len() < self.size as usize && Instant::now() < until && self.turn(until).is_ok() {}
+        RendezvousError::Withdrawn { rank, why }
     }
 
     /// Informs the ranks that joined about those that did not.

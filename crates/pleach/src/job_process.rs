@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use bootstrap::auth::MacKey;
 use bootstrap::secure_channel::SECRET_KEY_BYTES;
 use bootstrap::{
-    ApplicationActivity, JobEnvironment, JoinedJob, LocalEndpoint, ProgressOutcome, ProgressThread, RankTable,
-    RendezvousTimeouts,
+    ApplicationActivity, FileReserve, JobEnvironment, JoinedJob, LocalEndpoint, ProgressOutcome, ProgressThread,
+    RankTable, RendezvousTimeouts,
 };
 use engine::network::{LeaderNetwork, MeshConfig};
 use manager::message::Quota;
@@ -46,6 +46,8 @@ const MIN_SEGMENT_BYTES: u32 = 256;
 /// failed, and their connections cannot divide them anew.
 const MAX_MESH_FRAGMENT_BYTES: u32 = (protocol::transfer::BASE_PACKET_BYTES as u32 - HEADER_BYTES) & !63;
 const DEFAULT_MTU_BYTES: u32 = 1500;
+/// Files that a process opens for its engine, its progress thread and shared memory after all ranks have joined.
+const FILES_AFTER_JOINING: usize = 16;
 const MAX_HOST_NAME_CHARS: usize = 64;
 /// Up to so many ranks per CPU, a rank that waits yields; with more, it sleeps.
 const MAX_YIELDING_RANKS: u32 = 2;
@@ -102,8 +104,21 @@ struct EndpointAttributes {
 impl JobProcess {
     /// Opens sockets, meets the other ranks, and starts the progress thread.
     pub(crate) fn join(place: JobEnvironment, settings: Settings) -> Result<Self, JoinError> {
+        let mut timeouts = RendezvousTimeouts::default();
+        timeouts.join = settings.join_timeout.unwrap_or(timeouts.join);
         let network = LeaderNetwork::open(&settings.sockets(&place), settings.faults.clone())
-            .map_err(JoinError::io("cannot open UDP sockets"))?;
+            .map_err(JoinError::io("cannot open UDP sockets"))
+            .inspect_err(|error| bootstrap::withdraw(&place, &error.to_string(), &timeouts))?;
+        let reserve = match FileReserve::hold(FILES_AFTER_JOINING) {
+            Ok(reserve) => reserve,
+            Err(error) => {
+                drop(network); // To tell the others takes files.
+                let error =
+                    JoinError::io("this process may not open enough files (raise the limit: ulimit -n)")(error);
+                bootstrap::withdraw(&place, &error.to_string(), &timeouts);
+                return Err(error);
+            }
+        };
         let addresses = network.addresses();
         let mtu = addresses.iter().map(|address| link_mtu_bytes(address.ip())).min().unwrap_or(DEFAULT_MTU_BYTES);
         let host = settings.host.clone().map(|host| host.chars().take(MAX_HOST_NAME_CHARS).collect());
@@ -111,10 +126,19 @@ impl JobProcess {
         let security = settings.security.map(|mode| mode.to_string());
         let extra = EndpointAttributes { mtu, host, machine: machine(), cpus: online_cpus(), key, security };
         let extra = serde_json::to_vec(&extra).expect("plain values serialize");
-        let mut timeouts = RendezvousTimeouts::default();
-        timeouts.join = settings.join_timeout.unwrap_or(timeouts.join);
-        let joined = bootstrap::join(&place, LocalEndpoint { addresses, extra }, &timeouts);
-        Self::new(place, joined.map_err(JoinError::Rendezvous)?, network, settings)
+        match bootstrap::join(&place, LocalEndpoint { addresses, extra }, &timeouts) {
+            Ok(joined) => {
+                drop(reserve);
+                Self::new(place, joined, network, settings)
+            }
+            Err(error) => {
+                if error.is_local() {
+                    drop((network, reserve));
+                    bootstrap::withdraw(&place, &error.to_string(), &timeouts);
+                }
+                Err(JoinError::Rendezvous(error))
+            }
+        }
     }
 
     fn new(

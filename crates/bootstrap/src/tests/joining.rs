@@ -13,6 +13,7 @@ use super::super::rendezvous_file;
 use super::super::rendezvous_message::{RendezvousMessageKind, encode_message, next_message};
 use super::super::stream_security::{accept_answer, offer};
 use super::super::token_key::TokenKey;
+use super::super::withdrawal::withdraw;
 use super::*;
 
 #[test]
@@ -90,6 +91,39 @@ fn a_rank_with_another_size_is_rejected_at_once() {
     assert!(matches!(&error, RendezvousError::Rejected(why) if why.contains("expects 2 ranks")), "{error}");
     let error = zero.join().expect("no panic").expect_err("rank 1 is missing").to_string();
     assert!(error.starts_with("rank 1 did not join") && error.contains("rank 1 of 3"), "{error}");
+}
+
+/// A rank cannot open its sockets: all others learn that and why long before their join timeout, also one that comes later.
+#[test]
+fn all_ranks_are_told_at_once_that_one_cannot_join() {
+    for absent in [0, 2] {
+        let job = new_job();
+        let own = job.clone();
+        let withdrawing = spawn(move || withdraw(&environment(&own, absent, 4), "too many open files", &TIMEOUTS));
+        let others: Vec<_> = (0..4)
+            .filter(|rank| *rank != absent)
+            .map(|rank| {
+                let job = job.clone();
+                spawn(move || {
+                    if rank == 3 {
+                        std::thread::sleep(Duration::from_millis(700));
+                    }
+                    let began = Instant::now();
+                    let error = join_as(&job, rank, 4, &TIMEOUTS).expect_err("one rank is missing");
+                    (error, began.elapsed())
+                })
+            })
+            .collect();
+        for other in others {
+            let (error, waited) = other.join().expect("no panic");
+            assert!(
+                matches!(&error, RendezvousError::Withdrawn { rank, why } if *rank == absent && why == "too many open files"),
+                "{error}"
+            );
+            assert!(waited < TIMEOUTS.join / 2, "{waited:?}");
+        }
+        withdrawing.join().expect("no panic");
+    }
 }
 
 #[test]

@@ -34,6 +34,12 @@ impl Member {
         if self.membership.is_coordinator() {
             return self.dismiss();
         }
+        if self.membership.is_outside() {
+            // Those that followed this rank until then may not have its last verdict yet: that they are cut off, too.
+            let links = std::mem::take(&mut self.links).into_values();
+            let streams = links.flat_map(|link| link.into_connections().map(|(_, stream)| stream)).collect();
+            return finish_writing(streams, deadline.min(Instant::now() + GOODBYE_TIMEOUT));
+        }
         let Some(coordinator) = self.membership.coordinator() else { return };
         let Some(mut link) = self.links.remove(&coordinator) else { return };
         link.queue(&encode_message(RendezvousMessageKind::Goodbye, &[]));
@@ -60,6 +66,28 @@ impl Member {
             }
             self.close_link(rank);
         }
+    }
+}
+
+/// Writes all that is queued, and waits until the other ends have read it and close: a connection that is closed with unread input is reset,
+/// and the kernel discards what it has not sent.
+fn finish_writing(mut streams: Vec<FramedStream>, deadline: Instant) {
+    while Instant::now() < deadline {
+        streams.retain_mut(|stream| {
+            if stream.flush().is_err() {
+                return false;
+            }
+            if stream.queued_bytes() == 0 {
+                stream.shutdown_write();
+            }
+            let is_open = matches!(stream.fill(MAX_READ_BYTES), Ok(ReadOutcome::Received | ReadOutcome::WouldBlock));
+            stream.drop_inbox();
+            is_open
+        });
+        if streams.is_empty() {
+            return;
+        }
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -93,5 +121,32 @@ fn wait_for_close(mut streams: Vec<FramedStream>, deadline: Instant) {
             [stream] => drop(stream.wait(deadline)),
             _ => std::thread::sleep(POLL_INTERVAL),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// More than the kernel's buffers take at once, to a reader that is slow, while input lies unread.
+    #[test]
+    fn what_is_queued_arrives_although_input_is_unread() {
+        const BYTES: usize = 4 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+        let (mut far, _) = listener.accept().expect("accepts");
+        far.write_all(&[7; 1000]).expect("room");
+        let mut stream = FramedStream::new(near).expect("options that Linux has");
+        (0..BYTES >> 10).for_each(|_| stream.queue(encode_message(RendezvousMessageKind::Send, &[&[1; 1024]])));
+        let reader = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            let mut all = Vec::new();
+            far.read_to_end(&mut all).map(|_| all.len())
+        });
+        finish_writing(vec![stream], Instant::now() + Duration::from_secs(20));
+        assert!(reader.join().expect("no panic").expect("no reset") > BYTES);
     }
 }

@@ -214,6 +214,8 @@ impl std::error::Error for RendezvousFileError {}
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
 
     fn job(name: &str) -> String {
         format!("rendezvous file test {name} {}", std::process::id())
@@ -248,6 +250,37 @@ mod tests {
             "the old one does not remove it"
         );
         drop(next);
+    }
+
+    /// Runs a shell command as an unprivileged user of this host; true if it succeeds.
+    fn stranger_can(command: &str, path: &Path) -> bool {
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", command, "sh"]).arg(path).uid(65_534).gid(65_534);
+        shell.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("a shell").success()
+    }
+
+    /// Plays another user: only root can become one.
+    #[test]
+    fn another_user_of_the_host_learns_nothing_and_changes_nothing() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let own = job("attacked");
+        let file = RendezvousFile::create(&own, 1234).expect("/dev/shm is writable");
+        let target = file.path.with_extension("stolen");
+        for attack in ["cat $1", "echo x > $1", "rm -f $1 && ! test -e $1", "chmod 666 $1", "truncate -s 0 $1"] {
+            assert!(!stranger_can(attack, &file.path), "{attack}");
+        }
+        assert!(!stranger_can(&format!("mv $1 {}", target.display()), &file.path));
+        assert_eq!(read(&own).expect("own file"), Some(file.record.clone()));
+        // One who knows a job's name gets ahead of it: the job does not start, and says why, but believes nothing.
+        let squatted = job("squatted");
+        let path = path_of(Path::new(SHM_DIRECTORY), &squatted);
+        let line = RendezvousRecord { job: squatted.clone(), ..file.record.clone() }.to_line();
+        assert!(stranger_can(&format!("umask 077; printf '{}\\n' > $1", line.trim_end()), &path));
+        assert!(matches!(read(&squatted), Err(RendezvousFileError::Foreign(_))));
+        assert!(matches!(RendezvousFile::create(&squatted, 9), Err(RendezvousFileError::Foreign(_))));
+        std::fs::remove_file(&path).expect("root removes it");
     }
 
     #[test]

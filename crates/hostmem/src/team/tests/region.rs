@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use super::super::TeamJoinError;
 use super::super::region::BLOCK_BYTES;
@@ -84,6 +86,31 @@ fn files_that_other_users_could_have_created_are_rejected() {
     for name in [open, empty, foreign, link] {
         fs::remove_file(path(&name)).expect("it was there");
     }
+}
+
+/// Plays another user of the host, as whom only root can run a process.
+#[test]
+fn another_user_can_neither_read_nor_change_nor_remove_it_and_what_that_user_made_is_rejected() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let stranger_can = |command: &str, path: &std::path::Path| {
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", command, "sh"]).arg(path).uid(65_534).gid(65_534);
+        shell.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("a shell").success()
+    };
+    let name = fresh_name();
+    let team = Team::create(&name, 2).expect("a new name");
+    for attack in ["cat $1", "echo x >> $1", "rm -f $1 && ! test -e $1", "chmod 666 $1", "truncate -s 0 $1"] {
+        assert!(!stranger_can(attack, &path(&name)), "{attack}");
+    }
+    let size = fs::metadata(path(&name)).expect("it is there").len();
+    drop(team);
+    let squatted = fresh_name();
+    assert!(stranger_can(&format!("umask 077; truncate -s {size} $1"), &path(&squatted)));
+    assert!(Team::create(&squatted, 2).is_err(), "it is not ours");
+    assert!(matches!(Team::join(&squatted, 1, 2, SOON), Err(TeamJoinError::WrongOwner)));
+    fs::remove_file(path(&squatted)).expect("root removes it");
 }
 
 #[test]

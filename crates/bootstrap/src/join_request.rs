@@ -62,7 +62,8 @@ impl JoinRequest {
 impl Withdrawal {
     /// The reason is cut if it is too long.
     pub(super) fn new(rank: u32, why: &str) -> Self {
-        Self { rank, why: why[..why.floor_char_boundary(MAX_REASON_BYTES)].to_owned() }
+        let end = (0..=MAX_REASON_BYTES.min(why.len())).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
+        Self { rank, why: why[..end].to_owned() }
     }
 
     pub(super) fn write(&self, writer: &mut RecordWriter) {

@@ -318,9 +318,8 @@ pub(crate) fn join(job: &MpiJob, communicator: &OffloadedCommunicator, agreed: &
     let why = "Pleach failed at another rank";
     let guard = RecoveryGuard::lock();
     let mut log = communicator.replay_log();
-    log.recovery = Some(
-        begin_replay(job, communicator, &log, agreed).unwrap_or_else(|NativeCallFailed| RecoveryState::Surrendered),
-    );
+    let state = begin_replay(job, communicator, &log, agreed);
+    log.recovery = Some(state.unwrap_or(RecoveryState::Surrendered));
     IS_UNSETTLED.store(true, Ordering::Relaxed);
     drop(log);
     drop(guard);

@@ -148,6 +148,9 @@ pub struct SoakOperation {
     /// It starts only when no fault applies any more, and must complete.
     #[serde(default)]
     pub after_faults: bool,
+    /// It does not start before this time.
+    #[serde(default)]
+    pub start_ms: u64,
 }
 
 impl SoakFabric {

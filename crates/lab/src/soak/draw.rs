@@ -210,6 +210,7 @@ fn operation(random: &mut CaseRandom, style: GroupStyle, ranks: usize) -> SoakOp
         count: (bytes / element_bytes) as u32,
         segment_bytes,
         after_faults: false,
+        start_ms: 0,
     }
 }
 
@@ -284,6 +285,7 @@ fn add_operations_after_faults(random: &mut CaseRandom, group: &mut SoakGroup) {
         count: 0,
         segment_bytes: 4_096,
         after_faults: true,
+        start_ms: 0,
     };
     let style = random.pick(&[GroupStyle::Tree, GroupStyle::Hosts]);
     let any = SoakOperation { after_faults: true, ..operation(random, style, ranks) };

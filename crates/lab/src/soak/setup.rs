@@ -109,6 +109,9 @@ fn link(link: &SoakLink) -> Result<LinkParameters> {
     })
 }
 
+/// The latest start of an operation: ten hours.
+const MAX_START_MS: u64 = 36_000_000;
+
 /// Longer than it takes a link to send what all groups of a job may have under way. Otherwise packets that only wait in line are
 /// retransmitted, the line grows, and peers that live count as lost.
 fn tree_timeout(case: &SoakCase, job: u32) -> Result<Span> {
@@ -177,13 +180,15 @@ fn group_operation(case: &SoakCase, group: &SoakGroup, given: &SoakOperation) ->
         GroupMethod::Tree(_) => given.segment_bytes.min(MTU),
         GroupMethod::Hosts(_) => given.segment_bytes,
     };
+    ensure!(given.start_ms <= MAX_START_MS, "start-ms must be at most {MAX_START_MS}");
+    let start = SimTime::ZERO + SimSpan::from_micros(given.start_ms * 1_000);
     let spec = GroupOperation {
         operation,
         method,
         kind,
         elements: if operation == HostOperation::Barrier { 0 } else { given.count },
         segment_elements: (segment_bytes / element_bytes).max(1),
-        not_before: if given.after_faults { case.healed_at() } else { SimTime::ZERO },
+        not_before: if given.after_faults { case.healed_at().max(start) } else { start },
     };
     let bytes = u64::from(spec.elements) * u64::from(element_bytes);
     ensure!(bytes <= MAX_VECTOR_BYTES, "a vector of {bytes} bytes; at most {MAX_VECTOR_BYTES}");

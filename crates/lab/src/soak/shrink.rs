@@ -166,7 +166,7 @@ fn with_simpler_operations(case: &SoakCase) -> Vec<SoakCase> {
     smaller
 }
 
-/// Shorter vectors, a plain sum of integers, and no waiting for the end of faults.
+/// Shorter vectors, a plain sum of integers, and no waiting for the end of faults or for a time.
 fn simpler_operations(operation: &SoakOperation) -> Vec<SoakOperation> {
     let counts = [0, 1, operation.count / 2];
     let shorter = counts.into_iter().filter(|count| *count < operation.count);
@@ -174,6 +174,9 @@ fn simpler_operations(operation: &SoakOperation) -> Vec<SoakOperation> {
     if (operation.element.as_str(), operation.operator.as_str()) != ("u64", "sum") {
         let (element, operator) = ("u64".to_owned(), "sum".to_owned());
         simpler.push(SoakOperation { element, operator, ..operation.clone() });
+    }
+    if operation.start_ms > 0 {
+        simpler.push(SoakOperation { start_ms: 0, ..operation.clone() });
     }
     if operation.after_faults {
         simpler.push(SoakOperation { after_faults: false, ..operation.clone() });

@@ -363,7 +363,8 @@ impl ProgressEngine {
                 self.send_agreements(messages);
             }
             RankMessage::CannotJoin { context, what } => {
-                let error = Error::Internal { what: format!("rank {from} cannot join: {what}") };
+                // For a rank that needs nothing of that one to form the communicator, and has done so.
+                let error = Error::Revoked { why: format!("rank {from} cannot join: {what}") };
                 self.failures.add(GroupId(context), error);
                 self.join_failures.entry(GroupId(context)).or_insert((from, what));
                 self.count_failure();

@@ -324,6 +324,12 @@ impl RoundJudge<'_> {
             let mut reports = log.reports.iter();
             let failure = reports.find_map(|report| match report {
                 ChaosRankReport::JoinFailed { millis, why } => Some((*millis, why.clone())),
+                // It had joined already: its part needed nothing of the rank that cannot.
+                ChaosRankReport::Failed { error: ReportedError::Other { what }, micros, .. }
+                    if what.contains("cannot join: ") && !what.contains("internal error") =>
+                {
+                    Some((*micros / 1_000, what.clone()))
+                }
                 _ => None,
             });
             match failure {

@@ -179,6 +179,15 @@ fn a_local_cause_is_told_to_all_and_at_once() {
     };
     let full = || told(300, "rank 1: /dev/shm is full");
     assert_eq!(judge(&plan, &[full(), full(), full(), full()]).violations, [""; 0]);
+    let after_joining = |what: &str| {
+        let error = ReportedError::Other { what: what.to_owned() };
+        let reports = vec![ChaosRankReport::Failed { generation: 0, index: 0, error, micros: 50_000 }];
+        RankLog { reports, malformed_lines: Vec::new(), end: RankEnd::Exited }
+    };
+    let revoked = after_joining("a rank revoked the communicator: rank 1 cannot join: /dev/shm is full");
+    assert_eq!(judge(&plan, &[full(), full(), full(), revoked]).violations, [""; 0]);
+    let internal = after_joining("internal error: rank 1 cannot join: /dev/shm is full (please report this)");
+    assert_violation(&plan, &[full(), full(), full(), internal], "rank 3 was not told why");
     assert_violation(&plan, &[full(), full(), full(), told(60_000, "nobody made it")], "only after 60000 ms");
     assert_violation(&plan, &[(); 4].map(|()| told(1, "no")), "no rank says");
     assert_violation(&plan, &[full(), full(), full(), finished(3)], "rank 3 was not told why");

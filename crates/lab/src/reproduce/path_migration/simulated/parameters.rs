@@ -23,10 +23,10 @@ pub(in super::super) struct MigrationParameters {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(in super::super) struct AdapterTable {
     pub load_us: f64,
-    pub switch_us: f64,
+    pub switch_by_load: f64,
     pub command_us: f64,
     pub event_us: f64,
-    pub handover_us: f64,
+    pub handover_by_load: f64,
     pub give_up_ms: f64,
 }
 
@@ -84,10 +84,10 @@ impl MigrationParameters {
             ("kernels.ft-us", kernels.ft_us),
             ("kernels.lu-us", kernels.lu_us),
             ("adapter.load-us", adapter.load_us),
-            ("adapter.switch-us", adapter.switch_us),
+            ("adapter.switch-by-load", adapter.switch_by_load),
             ("adapter.command-us", adapter.command_us),
             ("adapter.event-us", adapter.event_us),
-            ("adapter.handover-us", adapter.handover_us),
+            ("adapter.handover-by-load", adapter.handover_by_load),
             ("adapter.give-up-ms", adapter.give_up_ms),
             ("mpi.local-ns", mpi.local_ns),
             ("nas.sort-key-ns", nas.sort_key_ns),

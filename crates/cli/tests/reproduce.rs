@@ -62,7 +62,7 @@ fn checksums_hold() {
 
 #[test]
 fn the_simulated_path_migration_holds() {
-    check(&report(&["path-migration", "--simulated", "--quick", "--cuts", "2"]), "PM-");
+    check(&report(&["path-migration", "--simulated", "--quick", "--cuts", "1"]), "PM-");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod summary;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+pub(crate) use quadrics::{QuadricsHostNoise, QuadricsParameters};
 
 use crate::CommandOutcome;
 

@@ -18,7 +18,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::congestion::{CongestionPoint, MESSAGE_SIZES, congestion};
-use self::parameters::QuadricsParameters;
+pub(crate) use self::parameters::{QuadricsHostNoise, QuadricsParameters};
 use self::points::{
     BackgroundLoad, BufferMemory, ElanBarrier, ElanBroadcast, QuadricsPoint, QuadricsPointTiming, QuadricsTimes,
 };
@@ -55,7 +55,7 @@ Examples:
 
 Exit status: 0 if the gated numbers hold, 1 if one does not.")]
 pub(crate) struct ReproduceQuadricsArgs {
-    /// A tenth of the barriers, at most 4,096 nodes beyond the paper, under load only hbcast from main memory, and one seed.
+    /// A tenth of the barriers, at most 4,096 nodes beyond the paper, under load only the published broadcasts, and one seed.
     #[arg(long)]
     quick: bool,
     /// Idle barriers per point; fewer under load [default: 10000, or 1000 with --quick]
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &ReproduceQuadricsArgs) -> Result<CommandOutcome> {
     }
     let paper = read_paper()?;
     let calls = arguments.calls.unwrap_or(CALLS[usize::from(arguments.quick)]);
-    let loaded = if arguments.quick { QUICK_LOADED } else { &ElanBroadcast::VARIANTS };
+    let loaded = if arguments.quick { LoadedBroadcasts::Published } else { LoadedBroadcasts::All };
     let times = points::measure_all(all_points(loaded), &parameters, calls, arguments.seed)?;
     let most = arguments.nodes.unwrap_or(if arguments.quick { 1 << 12 } else { scale::MAX_NODES });
     let scale = scale::measure(&parameters, most, arguments.seed)?;
@@ -109,7 +109,8 @@ pub(crate) fn run(arguments: &ReproduceQuadricsArgs) -> Result<CommandOutcome> {
     gates.extend(scale_gates(&scale, &roots));
     let trial = |text: &str, seed: u64| {
         let parameters = QuadricsParameters::parse(text)?;
-        let times = points::measure_all(all_points(QUICK_LOADED), &parameters, calls.min(CALLS[1]), seed)?;
+        let times =
+            points::measure_all(all_points(LoadedBroadcasts::Published), &parameters, calls.min(CALLS[1]), seed)?;
         compare(&paper, &times)
     };
     let robustness =
@@ -131,8 +132,17 @@ pub(crate) fn run(arguments: &ReproduceQuadricsArgs) -> Result<CommandOutcome> {
     Ok(if findings.holds { CommandOutcome::Passed } else { CommandOutcome::Failed })
 }
 
-/// The broadcasts that the quick form simulates under load: those whose numbers are published.
-const QUICK_LOADED: &[(ElanBroadcast, BufferMemory)] = &[(ElanBroadcast::Hbcast, BufferMemory::Main)];
+/// The broadcasts that are simulated under load, which take longest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LoadedBroadcasts {
+    /// Those whose numbers are published (the quick form).
+    Published,
+    /// All of them, by size and by nodes.
+    All,
+}
+
+/// The sizes of the published broadcasts under load, by *hbcast* from main memory to 64 nodes.
+const PUBLISHED_LOADED: [u32; 2] = [2_048, MEGABYTE];
 
 fn read_paper() -> Result<PublishedPaper> {
     PublishedPaper::read("quadrics", PUBLISHED, CALIBRATION)
@@ -147,8 +157,8 @@ fn compare(paper: &PublishedPaper, times: &QuadricsTimes) -> Result<ExperimentTr
     Ok(ExperimentTrial { rows, gates: gates(times)? })
 }
 
-/// All points. `loaded` are the broadcasts that are simulated under load.
-fn all_points(loaded: &[(ElanBroadcast, BufferMemory)]) -> Vec<QuadricsPoint> {
+/// All points.
+fn all_points(loaded: LoadedBroadcasts) -> Vec<QuadricsPoint> {
     let ping = |bytes, memory, by_mpi| QuadricsPoint::Ping { bytes, memory, by_mpi };
     let mut points = vec![
         ping(0, BufferMemory::Elan, false),
@@ -165,8 +175,12 @@ fn all_points(loaded: &[(ElanBroadcast, BufferMemory)]) -> Vec<QuadricsPoint> {
         for barrier in ElanBarrier::ALL {
             points.extend(NODES.map(|nodes| QuadricsPoint::Barrier { barrier, nodes, load }));
         }
-        let variants = if load == BackgroundLoad::Idle { &ElanBroadcast::VARIANTS } else { loaded };
-        for (broadcast, memory) in variants.iter().copied() {
+        if load != BackgroundLoad::Idle && loaded == LoadedBroadcasts::Published {
+            let published = |bytes| broadcast_point(ElanBroadcast::Hbcast, BufferMemory::Main, 64, bytes, load);
+            points.extend(PUBLISHED_LOADED.map(published));
+            continue;
+        }
+        for (broadcast, memory) in ElanBroadcast::VARIANTS {
             points.extend(SIZES.map(|bytes| broadcast_point(broadcast, memory, 64, bytes, load)));
             points.extend(NODES.map(|nodes| broadcast_point(broadcast, memory, nodes, QUARTER_MEGABYTE, load)));
         }
@@ -367,7 +381,8 @@ mod tests {
         // Idle points suffice: nothing was calibrated on loaded ones.
         let is_idle = |row: &&PublishedNumber| ["uniform", "complement"].iter().all(|load| !row.id.contains(load));
         let rows: Vec<&PublishedNumber> = paper.published.iter().filter(is_idle).collect();
-        let points: Vec<QuadricsPoint> = all_points(&[]).into_iter().filter(|point| !point.is_loaded()).collect();
+        let points: Vec<QuadricsPoint> =
+            all_points(LoadedBroadcasts::Published).into_iter().filter(|point| !point.is_loaded()).collect();
         let run = |text: &str| -> Vec<Comparison> {
             let parameters = QuadricsParameters::parse(text).expect("in range");
             let times = points::measure_all(points.clone(), &parameters, 30, 1).expect("it runs");

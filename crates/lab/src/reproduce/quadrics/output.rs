@@ -59,14 +59,14 @@ pub(super) fn html(findings: &QuadricsFindings) -> String {
         sections.push(("Beyond the paper: barriers by nodes, in us".to_owned(), contents));
         sections.push(("Beyond the paper: several roots".to_owned(), page::html_table(&roots(&findings.roots))));
     }
-    let with_rows = |plots: [String; 3], rows: &TableRows| page::charts(plots) + &page::html_table(rows);
-    let plots = BackgroundLoad::ALL.map(|load| barrier_plot(findings, load));
+    let with_rows = |plots: Vec<String>, rows: &TableRows| page::charts(plots) + &page::html_table(rows);
+    let plots = BackgroundLoad::ALL.map(|load| barrier_plot(findings, load)).to_vec();
     sections.push(("Barriers by nodes, mean in us".to_owned(), with_rows(plots, &barriers(findings))));
     let contents = congestion_plot(findings) + &page::html_table(&congestion(&findings.congestion));
     sections.push((CONGESTION.to_owned(), contents));
-    let plots = BackgroundLoad::ALL.map(|load| rate_plot(findings, load));
+    let plots = BackgroundLoad::ALL.into_iter().filter_map(|load| rate_plot(findings, load)).collect();
     sections.push(("Broadcasts of 256 KB by nodes, in MB/s".to_owned(), with_rows(plots, &rates(findings))));
-    let plots = BackgroundLoad::ALL.map(|load| broadcast_plot(findings, load));
+    let plots = BackgroundLoad::ALL.map(|load| broadcast_plot(findings, load)).to_vec();
     sections.push(("Broadcasts to 64 nodes by bytes, mean in us".to_owned(), with_rows(plots, &sizes(findings))));
     let drawn = [
         (ElanBarrier::Hgsync, BackgroundLoad::Idle, "Hardware barrier on 64 nodes, idle"),
@@ -227,7 +227,8 @@ fn broadcast_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
     line_chart(&non_empty(series), &format!("bytes, {}", load.label()), "us")
 }
 
-fn rate_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
+/// The rates under a load; none if they were not simulated.
+fn rate_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> Option<String> {
     let series = ElanBroadcast::VARIANTS.map(|(broadcast, memory)| {
         let at = |nodes: u32| {
             let point = QuadricsPoint::Broadcast { broadcast, bytes: QUARTER_MEGABYTE, memory, nodes, load };
@@ -235,7 +236,8 @@ fn rate_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
         };
         (broadcast.label(memory), NODES.into_iter().filter_map(at).collect::<Vec<_>>())
     });
-    line_chart(&non_empty(series), &format!("nodes, {}", load.label()), "MB/s")
+    let series = non_empty(series);
+    (!series.is_empty()).then(|| line_chart(&series, &format!("nodes, {}", load.label()), "MB/s"))
 }
 
 /// The series with at least one point.

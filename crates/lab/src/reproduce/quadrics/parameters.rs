@@ -19,7 +19,7 @@ pub(super) const TEXT: &str = include_str!("../../../experiments/quadrics/parame
 /// All parameters, as in the file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct QuadricsParameters {
+pub(crate) struct QuadricsParameters {
     fabric: FabricTable,
     elan: ElanTable,
     host: HostTable,
@@ -98,14 +98,14 @@ struct FoldTable {
 
 /// Operating system noise of the hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum QuadricsHostNoise {
+pub(crate) enum QuadricsHostNoise {
     Noisy,
     Quiet,
 }
 
 impl QuadricsParameters {
     /// Reads a parameter file, or the shipped one if none is given: its text and what it says.
-    pub(super) fn read(file: Option<&Path>) -> Result<(String, Self)> {
+    pub(crate) fn read(file: Option<&Path>) -> Result<(String, Self)> {
         read_parameters(file, ("experiments/quadrics/parameters.toml", TEXT), Self::parse)
     }
 
@@ -161,7 +161,7 @@ impl QuadricsParameters {
     }
 
     /// The testbed's network, or one with the given dimension.
-    pub(super) fn fabric(&self, dimension: Option<u32>) -> QsnetParameters {
+    pub(crate) fn fabric(&self, dimension: Option<u32>) -> QsnetParameters {
         QsnetParameters {
             dimension: dimension.unwrap_or(self.fabric.dimension),
             byte_time: ByteTime::of_megabits((self.fabric.link_megabytes * 8.0).round() as u64),
@@ -174,7 +174,7 @@ impl QuadricsParameters {
         }
     }
 
-    pub(super) fn costs(&self, hosts: QuadricsHostNoise) -> ElanCosts {
+    pub(crate) fn costs(&self, hosts: QuadricsHostNoise) -> ElanCosts {
         let Self { elan, host, .. } = self;
         let noise = OsNoise { per_second: host.noise_per_second, mean: nanos(host.noise_mean_us * 1e3) };
         ElanCosts {
@@ -205,7 +205,7 @@ impl QuadricsParameters {
         self.tree.arity
     }
 
-    pub(super) fn back_off(&self) -> PollBackoff {
+    pub(crate) fn back_off(&self) -> PollBackoff {
         let micros = |micros: f64| units::Span::from_nanos((micros * 1e3).round() as u64);
         PollBackoff { first: micros(self.tree.back_off_first_us), max: micros(self.tree.back_off_most_us) }
     }

@@ -7,10 +7,10 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use simulator::scenario::{FIELDS, Scenario, ScenarioVariant, SweptField};
 
 use lab::CommandOutcome;
-use lab::oracle_checker::OracleChecker;
 use lab::parallel::map_parallel;
 use lab::progress::StepProgress;
 use lab::report::ReportArgs;
+use lab::simulated_run::SimulatedRun;
 use lab::simulation_report::{self, RunCost, SimulationComparison, SimulationReport};
 use lab::text_file::read_text;
 
@@ -132,11 +132,11 @@ fn settings_text(settings: &[(String, String)]) -> String {
 /// Runs a scenario and builds its report.
 fn simulate(scenario: &Scenario, file: &str, progress: &StepProgress) -> Result<SimulationReport> {
     let started = Instant::now();
-    let mut run = scenario.set_up(scenario.seed)?;
+    let mut run = SimulatedRun::set_up(scenario)?;
     let set_up = started.elapsed();
-    let mut checker = OracleChecker::of_scenario(scenario, &run);
+    let mut checker = run.checker(scenario);
     let started = Instant::now();
-    let timings = run.run(scenario.operations, &mut checker, |_| progress.advance(1));
+    let timings = run.run(scenario, &mut checker, |_| progress.advance(1));
     let cost = RunCost { set_up, run: started.elapsed() };
     Ok(SimulationReport::new(scenario, file, &run, &timings, checker.judge(), cost))
 }

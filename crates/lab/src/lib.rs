@@ -16,6 +16,7 @@ pub mod progress;
 mod reference_fold;
 pub mod report;
 pub mod reproduce;
+pub mod simulated_run;
 pub mod simulation_report;
 pub mod soak;
 pub mod text_file;

@@ -9,7 +9,7 @@ use simulator::collective::{
     SimulatedOperation,
 };
 use simulator::fault::FaultPlan;
-use simulator::scenario::{ResultCheck, Scenario, ScenarioRun};
+use simulator::scenario::{QsnetScenario, ResultCheck, Scenario, ScenarioRun};
 use simulator::segmented::{HostOperation, SegmentedParameters, VectorContents};
 use topology::AggregationTree;
 use units::{OpId, Rank};
@@ -37,10 +37,20 @@ pub(crate) struct FailureGroup {
     pub(crate) last: OpId,
 }
 
+/// The root of each broadcast or reduce.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum BroadcastRoots {
+    /// Every operation has another one.
+    Rotating,
+    /// The first member.
+    First,
+}
+
 /// Observes a run; its verdict is due at the end.
 pub struct OracleChecker {
     task: HostOperation,
     ranks: u32,
+    roots: BroadcastRoots,
     segments: u32,
     /// The contributions, if they have contents.
     table: Option<ContributionTable>,
@@ -131,6 +141,25 @@ impl OracleChecker {
         Self::of_parts(parameters.operation, ranks, segments, (table, last_elements), order, check, ledger)
     }
 
+    /// A checker for a run on QsNet, where the first member is the root of every broadcast.
+    pub fn of_qsnet(scenario: &Scenario, qsnet: &QsnetScenario) -> Self {
+        let ranks = scenario.members();
+        let (table, elements) = match qsnet.kind {
+            None => (None, 0),
+            Some(kind) => {
+                let elements = qsnet.bytes as usize / kind.element_size();
+                let table = ContributionTable::new(scenario.seed, ranks, oracle_reduction(kind, elements));
+                (Some(table), elements)
+            }
+        };
+        // Nothing is reduced.
+        let order = ReferenceFold::Same(ReferenceOrder::flat(0));
+        let ledger = Ledger::new(ranks, scenario.operations, expectation(&scenario.plan));
+        let operation = qsnet.algorithm.operation();
+        let checker = Self::of_parts(operation, ranks, 1, (table, elements), order, scenario.check, ledger);
+        Self { roots: BroadcastRoots::First, ..checker }
+    }
+
     /// Flows have no contents: the engine counts their bytes, and there is nothing to compare.
     fn of_flows() -> Self {
         let (order, ledger) = (ReferenceFold::Same(ReferenceOrder::flat(0)), Ledger::new(1, 1, Expectation::MayFail));
@@ -146,8 +175,8 @@ impl OracleChecker {
         check: ResultCheck,
         ledger: Ledger,
     ) -> Self {
-        let (failures, groups) = (Vec::new(), Vec::new());
-        Self { task, ranks, segments, table, order, last_elements, check, ledger, failures, groups }
+        let (failures, groups, roots) = (Vec::new(), Vec::new(), BroadcastRoots::Rotating);
+        Self { task, ranks, roots, segments, table, order, last_elements, check, ledger, failures, groups }
     }
 
     /// The verdict on the whole run.
@@ -160,7 +189,10 @@ impl OracleChecker {
     }
 
     fn root(&self, op: OpId) -> Rank {
-        SimulatedOperation::broadcast_root(OpId(op.0 / self.segments), self.ranks)
+        match self.roots {
+            BroadcastRoots::Rotating => SimulatedOperation::broadcast_root(OpId(op.0 / self.segments), self.ranks),
+            BroadcastRoots::First => Rank(0),
+        }
     }
 
     /// Elements of a segment.

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lab::oracle_checker::OracleChecker;
 use lab::report::line_figure;
+use lab::simulated_run::SimulatedRun;
 use lab::simulation_report::{RunCost, SimulationReport, latency_figure};
 use serde_json::Value;
 use simulator::scenario::Scenario;
@@ -58,9 +58,9 @@ fn latency_is_drawn_from_the_results_of_bench_mpi() {
 fn faults_are_drawn_from_a_simulated_run() {
     let file = "scenarios/cable-outage.toml";
     let scenario = Scenario::parse(&read(file), file).expect("a scenario");
-    let mut run = scenario.set_up(scenario.seed).expect("it can run");
-    let mut checker = OracleChecker::of_scenario(&scenario, &run);
-    let timings = run.run(scenario.operations, &mut checker, |_| ());
+    let mut run = SimulatedRun::set_up(&scenario).expect("it can run");
+    let mut checker = run.checker(&scenario);
+    let timings = run.run(&scenario, &mut checker, |_| ());
     let report = SimulationReport::new(&scenario, file, &run, &timings, checker.judge(), RunCost::default());
     assert!(!report.has_violations(), "the oracle found no wrong result");
     check_figure("docs/figures/faults.svg", &latency_figure(&report));

@@ -48,6 +48,7 @@ impl GroupedMulticasts {
             closing: CircuitClosing::Acknowledgement,
             combining: AckCombining::Worst,
             slowest: None,
+            attempt: 0,
             tag: group,
         });
     }

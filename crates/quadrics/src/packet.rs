@@ -43,6 +43,8 @@ pub enum AckStatus {
     Failed,
     /// A CRC was wrong; the packet had no effect.
     NetworkError,
+    /// The packet, or a part of a multicast, did not arrive; the source only knows that no status comes.
+    Unanswered,
 }
 
 /// How the statuses of several destinations combine.
@@ -55,10 +57,10 @@ pub enum AckCombining {
 }
 
 impl AckCombining {
-    /// Combines two statuses. A network error always wins: the status of a damaged packet is unknown.
+    /// Combines two statuses. A network error or a missing status always wins: what became of the packet is unknown.
     pub(crate) fn combine(self, a: AckStatus, b: AckStatus) -> AckStatus {
         match (self, a.max(b)) {
-            (Self::Worst, worst) | (Self::Best, worst @ AckStatus::NetworkError) => worst,
+            (Self::Worst, worst) | (Self::Best, worst @ (AckStatus::NetworkError | AckStatus::Unanswered)) => worst,
             (Self::Best, _) => a.min(b),
         }
     }
@@ -90,6 +92,8 @@ pub(crate) struct CircuitPacket {
     pub(crate) combining: AckCombining,
     /// The byte time of the memories at both ends, if it exceeds that of the link.
     pub(crate) slowest: Option<ByteTime>,
+    /// How often it was sent before: among equally loaded ports, every attempt takes another one.
+    pub(crate) attempt: u32,
     /// The sender's tag, returned in all callbacks.
     pub(crate) tag: u32,
 }

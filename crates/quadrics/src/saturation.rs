@@ -110,6 +110,7 @@ impl SaturationSenders {
             closing: CircuitClosing::Acknowledgement,
             combining: AckCombining::Worst,
             slowest: None,
+            attempt: 0,
             tag: from,
         });
     }

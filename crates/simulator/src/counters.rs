@@ -82,7 +82,19 @@ impl FabricCounters {
         self.links.entry(channel).or_default().lost += 1;
     }
 
-    pub(crate) fn note_lost_on_down_link(&mut self, channel: ChannelId) {
+    /// A packet arrived damaged over a link.
+    pub fn note_damaged(&mut self, link: u32) {
+        self.physical += 1;
+        self.links.entry(link).or_default().damaged += 1;
+    }
+
+    /// A rule dropped a packet on a link.
+    pub fn note_lost(&mut self, link: u32) {
+        self.note_outcome(LinkOutcome::Lost, link);
+    }
+
+    /// A packet was lost because a link was down.
+    pub fn note_lost_on_down_link(&mut self, channel: ChannelId) {
         self.lost_on_down_links += 1;
         self.links.entry(channel).or_default().lost += 1;
     }

@@ -15,13 +15,14 @@ use std::time::Duration;
 use serde::Serialize;
 use simulator::FabricCounters;
 use simulator::collective::{CollectiveTiming, LinkReport, OperationFailure};
-use simulator::scenario::{ResultCheck, Scenario, ScenarioRun};
+use simulator::scenario::{ResultCheck, Scenario};
 use simulator::segmented::VectorContents;
 use topology::{Fabric, NodeId};
 use units::SimSpan;
 
 use crate::latency_distribution::LatencyDistribution;
 use crate::oracle_checker::OracleJudgement;
+use crate::simulated_run::SimulatedRun;
 use fabric_diagram::FabricDiagram;
 use timeline::RunTimeline;
 use traffic::FlowReport;
@@ -217,12 +218,12 @@ impl SimulationReport {
     pub fn new(
         scenario: &Scenario,
         file: &str,
-        run: &ScenarioRun,
+        run: &SimulatedRun,
         timings: &[CollectiveTiming],
         judgement: OracleJudgement,
         cost: RunCost,
     ) -> Self {
-        let counters = run.counters().clone();
+        let counters = run.counters();
         let completed = timings.iter().filter(|timing| timing.complete.is_some()).count() as u32;
         let seconds = cost.run.as_secs_f64();
         let (damaged_links, busiest_links) = links(scenario, run);
@@ -276,7 +277,7 @@ pub fn json(report: &SimulationReport) -> String {
     text
 }
 
-fn fabric_line(scenario: &Scenario, run: &ScenarioRun) -> FabricLine {
+fn fabric_line(scenario: &Scenario, run: &SimulatedRun) -> FabricLine {
     let fabric = &scenario.fabric;
     FabricLine {
         shape: fabric.to_string(),
@@ -348,7 +349,7 @@ fn cause_text(scenario: &Scenario, cause: OperationFailure) -> String {
 }
 
 /// The links with the most damage, and those with the most packets.
-fn links(scenario: &Scenario, run: &ScenarioRun) -> (Vec<LinkLine>, Vec<LinkLine>) {
+fn links(scenario: &Scenario, run: &SimulatedRun) -> (Vec<LinkLine>, Vec<LinkLine>) {
     let fabric = &scenario.fabric;
     let line = |link: &LinkReport| LinkLine {
         from: fabric.name(link.from),

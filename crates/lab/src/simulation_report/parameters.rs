@@ -6,17 +6,23 @@ use simulator::collective::{ContributionContents, ControlPath, Replication};
 use simulator::fault::{FaultKind, FaultPlan, FaultRule, PhaseFilter};
 use simulator::link_rate::{LinkRate, LinkWidth};
 use simulator::scenario::names::{
-    CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACINGS, RESEND_WIDTHS, SHARINGS, host_operation_names,
+    CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, OPERATIONS, PACINGS, RESEND_WIDTHS, SHARINGS, host_operation_names,
     operation_names, word,
 };
-use simulator::scenario::{ROUTE_CHOICES, Scenario};
-use simulator::segmented::{SegmentedParameters, VectorContents};
+use simulator::scenario::{
+    QsnetAlgorithm, QsnetBackground, QsnetHostNoise, QsnetMemory, QsnetPollPriority, QsnetScenario, QsnetWakeUp,
+    ROUTE_CHOICES, Scenario,
+};
+use simulator::segmented::{HostOperation, SegmentedParameters, VectorContents};
 
 use crate::number_format::group_digits;
 
 /// All parameters, by table and field.
 pub(super) fn parameters(scenario: &Scenario) -> BTreeMap<&'static str, BTreeMap<&'static str, String>> {
-    BTreeMap::from([("link", link(scenario)), ("collective", collective(scenario))])
+    match &scenario.qsnet {
+        Some(qsnet) => qsnet_parameters(scenario, qsnet),
+        None => BTreeMap::from([("link", link(scenario)), ("collective", collective(scenario))]),
+    }
 }
 
 fn link(scenario: &Scenario) -> BTreeMap<&'static str, String> {
@@ -49,6 +55,57 @@ fn link(scenario: &Scenario) -> BTreeMap<&'static str, String> {
         fields.insert("congestion-control", if has_dcqcn { "dcqcn" } else { "none" }.to_owned());
     }
     fields
+}
+
+/// The fields of a run on QsNet; only delays that the scenario gives are listed.
+fn qsnet_parameters(
+    scenario: &Scenario,
+    qsnet: &QsnetScenario,
+) -> BTreeMap<&'static str, BTreeMap<&'static str, String>> {
+    let micros = |span: units::SimSpan| (span.as_nanos_f64() / 1e3).to_string();
+    let operation = qsnet.algorithm.operation();
+    let mut link = BTreeMap::from([("technology", "qsnet".to_owned())]);
+    let delays = [("wire-ns", qsnet.wire), ("switch-delay-ns", qsnet.switch_delay)];
+    link.extend(delays.into_iter().filter_map(|(name, span)| Some((name, span?.as_nanos_f64().to_string()))));
+    let mut collective = BTreeMap::from([
+        (
+            "operation",
+            OPERATIONS.iter().find(|(_, of, _)| *of == operation).map_or("", |(name, ..)| *name).to_owned(),
+        ),
+        ("algorithm", qsnet.algorithm.name().to_owned()),
+        ("late-us", micros(qsnet.late)),
+        ("operations", scenario.operations.to_string()),
+        ("members", scenario.members().to_string()),
+        ("check", word(&CHECKS, scenario.check).to_owned()),
+        ("timeout-us", micros(qsnet.timeout.into())),
+        ("retry-limit", qsnet.retry_limit.to_string()),
+        ("refusal-limit", qsnet.refusal_limit.to_string()),
+    ]);
+    let mut adapters = BTreeMap::from([
+        ("background", word(&QsnetBackground::NAMES, qsnet.background).to_owned()),
+        ("host-noise", word(&QsnetHostNoise::NAMES, qsnet.host_noise).to_owned()),
+    ]);
+    if qsnet.background != QsnetBackground::None {
+        adapters.insert("background-bytes", qsnet.background_bytes.to_string());
+    }
+    if operation == HostOperation::Broadcast {
+        adapters.insert("memory", word(&QsnetMemory::NAMES, qsnet.memory).to_owned());
+        let (name, kind) = if qsnet.kind.is_some() { ("bytes", qsnet.kind) } else { ("size-only-bytes", None) };
+        collective.insert(name, qsnet.bytes.to_string());
+        collective.extend(kind.map(|kind| ("element", kind.element().to_string())));
+    }
+    match qsnet.algorithm {
+        QsnetAlgorithm::Gsync | QsnetAlgorithm::Bcast => {
+            collective.insert("radix", qsnet.radix.to_string());
+        }
+        QsnetAlgorithm::Hgsync | QsnetAlgorithm::Hbcast => {
+            adapters.insert("poll-priority", word(&QsnetPollPriority::NAMES, qsnet.poll_priority).to_owned());
+        }
+    }
+    if qsnet.algorithm == QsnetAlgorithm::Hgsync {
+        adapters.insert("wake-up", word(&QsnetWakeUp::NAMES, qsnet.wake_up).to_owned());
+    }
+    BTreeMap::from([("link", link), ("collective", collective), ("qsnet", adapters)])
 }
 
 fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
@@ -172,6 +229,9 @@ pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static st
     if field("operation") == "none" {
         return "traffic and workloads alone".to_owned();
     }
+    if let Some(adapters) = parameters.get("qsnet") {
+        return on_qsnet(&parameters["collective"], adapters);
+    }
     let contents = match field("size-only-bytes") {
         _ if field("operation") == "barrier" => "no data".to_owned(),
         "" if field("count").is_empty() => {
@@ -207,9 +267,36 @@ pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static st
     )
 }
 
+/// An operation on QsNet in one line.
+fn on_qsnet(collective: &BTreeMap<&'static str, String>, adapters: &BTreeMap<&'static str, String>) -> String {
+    let field = |name: &str| collective.get(name).map_or("", String::as_str);
+    let bytes = |text: &str| text.parse().map_or(String::new(), group_digits);
+    let contents = match (field("bytes"), field("size-only-bytes")) {
+        ("", "") => "no data".to_owned(),
+        ("", size) => format!("{} B without contents", bytes(size)),
+        (real, _) => format!("{} B of {}", bytes(real), field("element")),
+    };
+    let background = match adapters["background"].as_str() {
+        "none" => "no background".to_owned(),
+        pattern => format!("{pattern} background of {} B", bytes(&adapters["background-bytes"])),
+    };
+    let late = match field("late-us") {
+        "0" => String::new(),
+        late => format!(", members up to {late} us late"),
+    };
+    format!("{} by {}, {contents}{late}; {background}", field("operation"), field("algorithm"))
+}
+
 /// The links in one line.
 pub(super) fn links(parameters: &BTreeMap<&'static str, BTreeMap<&'static str, String>>) -> String {
     let field = |name: &str| parameters["link"].get(name).map_or("", String::as_str);
+    if field("technology") == "qsnet" {
+        let delay = |name: &str| match field(name) {
+            "" => "as on the testbed".to_owned(),
+            nanos => format!("{nanos} ns"),
+        };
+        return format!("QsNet, circuits; wire {}, switch {}", delay("wire-ns"), delay("switch-delay-ns"));
+    }
     let technology = match field("flow-control") {
         "" => format!("{} {}", field("width"), field("rate")),
         "pfc" => format!("{} Ethernet, lossless (PFC), routes {}", field("rate"), field("routing")),

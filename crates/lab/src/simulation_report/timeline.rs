@@ -8,11 +8,12 @@ use std::fmt::Write;
 use serde::Serialize;
 use simulator::TelemetryBucket;
 use simulator::fault::FaultPlan;
-use simulator::scenario::{Scenario, ScenarioRun};
+use simulator::scenario::Scenario;
 
 use super::parameters;
 use crate::number_format::si_number;
 use crate::report::escape;
+use crate::simulated_run::SimulatedRun;
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 190.0;
@@ -57,7 +58,7 @@ pub(crate) struct FaultMoment {
 }
 
 impl RunTimeline {
-    pub(crate) fn new(scenario: &Scenario, run: &ScenarioRun) -> Self {
+    pub(crate) fn new(scenario: &Scenario, run: &SimulatedRun) -> Self {
         let faults = moments(&scenario.plan);
         let Some(telemetry) = run.telemetry() else { return Self { faults, ..Self::default() } };
         let (width, buckets) = telemetry.series();
@@ -267,9 +268,9 @@ mod tests {
             [[traffic]]\npattern = \"all-to-all\"\nbytes = 200000\n[flows]\ntimeout-us = 50\nretry-limit = 2\n\
             [[fault]]\nkind = \"down\"\nlink = \"H0-S0\"\nat-us = 20\nfor-us = 5000\n";
         let scenario = Scenario::parse(text, "cut.toml").unwrap_or_else(|error| panic!("{error}"));
-        let mut run = scenario.set_up(1).expect("it can be set up");
-        let mut checker = crate::oracle_checker::OracleChecker::of_scenario(&scenario, &run);
-        let timings = run.run(1, &mut checker, |_| ());
+        let mut run = SimulatedRun::set_up(&scenario).expect("it can be set up");
+        let mut checker = run.checker(&scenario);
+        let timings = run.run(&scenario, &mut checker, |_| ());
         let cost = super::super::RunCost::default();
         super::super::SimulationReport::new(&scenario, "cut.toml", &run, &timings, checker.judge(), cost)
     }

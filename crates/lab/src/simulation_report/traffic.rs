@@ -4,12 +4,13 @@ use std::fmt::Write;
 
 use serde::Serialize;
 use simulator::flows::ClassRecord;
-use simulator::scenario::{Scenario, ScenarioRun};
+use simulator::scenario::Scenario;
 use topology::NodeId;
 
 use crate::latency_distribution::LatencyDistribution;
 use crate::number_format::{group_digits, pluralize};
 use crate::report::{escape, format_table};
+use crate::simulated_run::SimulatedRun;
 
 /// One class of traffic.
 #[derive(Clone, Debug, Serialize)]
@@ -71,7 +72,7 @@ impl TrafficLine {
 }
 
 impl FlowReport {
-    pub(crate) fn new(scenario: &Scenario, run: &ScenarioRun) -> Self {
+    pub(crate) fn new(scenario: &Scenario, run: &SimulatedRun) -> Self {
         let (listed, failed) = run.flow_failures();
         let name = |node: NodeId| scenario.fabric.name(node);
         let line = |failure: &simulator::flows::FlowFailure| FlowFailureLine {
@@ -142,7 +143,7 @@ fn traffic_line(record: &ClassRecord) -> TrafficLine {
     }
 }
 
-fn workload_line(scenario: &Scenario, run: &ScenarioRun) -> Option<WorkloadLine> {
+fn workload_line(scenario: &Scenario, run: &SimulatedRun) -> Option<WorkloadLine> {
     let (summary, flows) = (run.workload()?, scenario.flows.as_ref()?);
     let nanos = |at: units::SimTime| at.since(units::SimTime::ZERO).as_nanos_f64();
     let slowest = (0..summary.ranks.len()).max_by_key(|rank| summary.ranks[*rank].at).unwrap_or(0);

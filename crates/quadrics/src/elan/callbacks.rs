@@ -4,25 +4,26 @@ use units::SimTime;
 
 use super::super::packet::AckStatus;
 use super::super::wormhole::{AdapterCallbacks, WormholeNetwork};
-use super::dma::{DmaCompletion, PacketAttempt};
+use super::dma::{DmaCompletion, DmaPacket, PacketAttempt};
 use super::dma_message::CollectiveSignal;
 use super::{AdapterEvent, ElanAdapters, InFlightPacket, PING_PORT};
 
 impl AdapterCallbacks for ElanAdapters {
     fn drained(&mut self, network: &mut WormholeNetwork, tag: u32) {
-        if let InFlightPacket::Dma { number, turn, .. } = self.packets[tag] {
-            self.packet_left(network, number, turn);
+        if let InFlightPacket::Dma { packet, turn } = self.packets[tag] {
+            self.packet_left(network, packet.number, turn);
         }
     }
 
     fn arrived(&mut self, network: &mut WormholeNetwork, node: u32, tag: u32, at: SimTime) {
-        let (number, data) = match self.packets[tag] {
-            InFlightPacket::Dma { number, data, .. } => (number, data),
+        let DmaPacket { number, offset, data, .. } = match self.packets[tag] {
+            InFlightPacket::Dma { packet, .. } => packet,
             InFlightPacket::Word(link) => return self.word_arrived(network, link, at),
             InFlightPacket::Test { .. } | InFlightPacket::Atomic { .. } => return,
         };
         let stored = self.store(node, self.dmas[number].dma.memory, at, data);
         let taken = self.input(node, stored);
+        self.write_contents(node, offset, tag);
         let running = &self.dmas[number];
         if !running.lacks_one_packet() {
             return;
@@ -41,7 +42,7 @@ impl AdapterCallbacks for ElanAdapters {
     fn test(&mut self, network: &mut WormholeNetwork, node: u32, tag: u32) -> (AckStatus, SimTime) {
         let said = self.input(node, network.now());
         let holds = match self.packets[tag] {
-            InFlightPacket::Dma { number, data, .. } => self.accepts_flood(node, number, data, network.now()),
+            InFlightPacket::Dma { packet, .. } => self.accepts_flood(node, packet.number, packet.data, network.now()),
             InFlightPacket::Word(_) => true,
             InFlightPacket::Test { call, .. } => {
                 let job = self.job.as_ref();
@@ -67,15 +68,14 @@ impl AdapterCallbacks for ElanAdapters {
     }
 
     fn closed(&mut self, network: &mut WormholeNetwork, tag: u32, answer: AckStatus, at: SimTime) {
+        self.payloads.remove(&tag);
         match self.packets.remove(tag).expect("the number is in use") {
             InFlightPacket::Word(link) if answer != AckStatus::Success => {
                 self.schedule(network, at, AdapterEvent::SendWord(link))
             }
             InFlightPacket::Word(_) => {}
-            InFlightPacket::Dma { number, data, .. } => self.packet_closed(network, number, data, answer, at),
-            InFlightPacket::Test { rank, call } => {
-                self.schedule(network, at, AdapterEvent::TestResult { rank, call, answer })
-            }
+            InFlightPacket::Dma { packet, .. } => self.packet_closed(network, packet, answer, at),
+            InFlightPacket::Test { rank, call } => self.poll_closed(network, (rank, call), answer, at),
             InFlightPacket::Atomic { number } => self.complete_atomic(network, number, answer, at),
         }
     }
@@ -85,12 +85,10 @@ impl AdapterCallbacks for ElanAdapters {
             AdapterEvent::Entered(rank) => self.enter(network, rank),
             AdapterEvent::DmaQueued(number) => self.queue_dma(network, number),
             AdapterEvent::DmaStarted(node) => self.start_slice(network, node),
-            AdapterEvent::DataRead { number, data, is_last } => {
-                self.transmit(network, number, data, PacketAttempt::First { is_last });
+            AdapterEvent::DataRead { packet, is_last } => {
+                self.transmit(network, packet, PacketAttempt::First { is_last });
             }
-            AdapterEvent::Retransmit { number, data } => {
-                self.transmit(network, number, data, PacketAttempt::Retransmission)
-            }
+            AdapterEvent::Retransmit(packet) => self.transmit(network, packet, PacketAttempt::Retransmission),
             AdapterEvent::Background(node) => {
                 self.messages += 1;
                 self.send_background(network, node);

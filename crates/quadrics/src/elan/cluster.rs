@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 
 use faults::RandomStream;
+use simulator::fault::LinkFaults;
 use simulator::processor::HostProcessors;
 use simulator::slab::Slab;
+use simulator::{FabricCounters, LinkErrorCounters};
 use units::{Rank, SimSpan, SimTime};
 
 use super::super::packet::{CircuitDestination, QsnetParameters};
-use super::super::wormhole::{WormholeCounters, WormholeNetwork};
+use super::super::wormhole::{LinkTraffic, WormholeCounters, WormholeNetwork};
 use super::collective_program::RunningCollective;
 use super::dma::{DmaCompletion, DmaDescriptor};
 use super::{
     AdapterEvent, ElanAdapters, ElanBackground, ElanCluster, ElanCollective, ElanCosts, ElanNode, ElanTransport,
-    ElanWorkload, MemoryLocation, NONE, PING_PORT, PING_TAG, TportEnvelope, TportQueue, TportReceive, folded_barrier,
+    ElanWorkload, MemoryLocation, NONE, PING_PORT, PING_TAG, RetryPolicy, TportEnvelope, TportQueue, TportReceive,
+    folded_barrier,
 };
 
 impl ElanCluster {
@@ -26,36 +29,34 @@ impl ElanCluster {
     ) -> Option<Self> {
         let network = WormholeNetwork::new(fabric, seed)?;
         let nodes = network.nodes();
-        let elans = ElanAdapters {
-            costs,
-            nodes: std::iter::repeat_with(ElanNode::default).take(nodes as usize).collect(),
-            processors: HostProcessors::new(nodes, costs.noise, seed),
-            dmas: Slab::default(),
-            packets: Slab::default(),
-            steps: Slab::default(),
-            atomics: Slab::default(),
-            words: BTreeMap::new(),
-            fetched: None,
-            flooded: None,
-            background,
-            stream: RandomStream::new(seed, 0xbac4),
-            messages: 0,
-            turns: vec![0; nodes as usize],
-            job: None,
-            ranks: vec![NONE; nodes as usize],
-            actions: Vec::new(),
-            fold: None,
-            ports: BTreeMap::new(),
-            received: Vec::new(),
-            pinged: None,
-        };
-        let mut cluster = Self { network, elans };
-        if background.is_some() {
-            for node in 0..nodes {
-                cluster.elans.send_background(&mut cluster.network, node);
+        let elans = ElanAdapters::new(costs, background, nodes, seed);
+        let mut cluster = Self { network, elans, seed };
+        cluster.start_background();
+        Some(cluster)
+    }
+
+    fn start_background(&mut self) {
+        if self.elans.background.is_some() {
+            for node in 0..self.network.nodes() {
+                self.elans.send_background(&mut self.network, node);
             }
         }
-        Some(cluster)
+    }
+
+    /// Applies a fault plan, and sets when sources give up.
+    pub fn set_faults(&mut self, faults: LinkFaults, retry: RetryPolicy) {
+        self.network.set_faults(faults);
+        self.elans.retry = retry;
+    }
+
+    /// All adapters forget what they were doing, as after a failed job; time, faults and counters go on.
+    pub(crate) fn reset(&mut self) {
+        let elans = &self.elans;
+        let mut fresh = ElanAdapters::new(elans.costs, elans.background, self.network.nodes(), self.seed);
+        (fresh.retry, fresh.messages) = (elans.retry, elans.messages);
+        self.elans = fresh;
+        self.network.reset(self.seed);
+        self.start_background();
     }
 
     /// Advances virtual time.
@@ -99,6 +100,22 @@ impl ElanCluster {
 
     /// The duration of each call at the root of the group; none if the calls do not end, or the group does not fit the network.
     pub fn run(&mut self, task: &ElanWorkload) -> Option<Vec<SimSpan>> {
+        self.prepare(task)?;
+        let (size, now) = (task.members.size(), self.network.now());
+        for rank in (0..size).map(Rank) {
+            self.elans.call(&mut self.network, rank);
+        }
+        let end = now + task.patience;
+        self.network.run(&mut self.elans, |elans, network| {
+            network.now() >= end || elans.job.as_ref().is_none_or(|job| job.finished >= size || job.lost.is_some())
+        });
+        self.elans.ranks.fill(NONE);
+        let job = self.elans.job.take()?;
+        (job.finished >= size).then_some(job.took)
+    }
+
+    /// Installs a workload; none if the group does not fit the network.
+    pub(super) fn prepare(&mut self, task: &ElanWorkload) -> Option<()> {
         let size = task.members.size();
         let nodes = (0..size).map(|rank| task.members.node(Rank(rank)));
         if !nodes.clone().all(|node| node.is_some_and(|node| node < self.network.nodes())) {
@@ -118,17 +135,7 @@ impl ElanCluster {
             ElanCollective::FoldedBarrier(_) => return None,
             _ => None,
         };
-        let now = self.network.now();
-        for rank in (0..size).map(Rank) {
-            self.elans.call(&mut self.network, rank);
-        }
-        let end = now + task.patience;
-        self.network.run(&mut self.elans, |elans, network| {
-            network.now() >= end || elans.job.as_ref().is_none_or(|job| job.finished >= size)
-        });
-        self.elans.ranks.fill(NONE);
-        let job = self.elans.job.take()?;
-        (job.finished >= size).then_some(job.took)
+        Some(())
     }
 
     /// The counters of the network.
@@ -146,8 +153,55 @@ impl ElanCluster {
         self.elans.messages
     }
 
+    /// Bytes of the network's state.
+    pub(crate) fn memory(&self) -> usize {
+        self.network.memory()
+    }
+
+    /// Errors and losses of the links, if there is a fault plan.
+    pub(crate) fn errors(&self) -> Option<&FabricCounters> {
+        self.network.errors()
+    }
+
+    /// The traffic of a link and its errors, if there is a fault plan.
+    pub(crate) fn link_record(&self, link: u32) -> Option<(LinkTraffic, LinkErrorCounters)> {
+        self.network.link_record(link)
+    }
+
     /// The digest of all events.
     pub fn trace(&self) -> u64 {
         self.network.trace()
+    }
+}
+
+impl ElanAdapters {
+    /// Adapters without work.
+    fn new(costs: ElanCosts, background: Option<ElanBackground>, nodes: u32, seed: u64) -> Self {
+        Self {
+            costs,
+            nodes: std::iter::repeat_with(ElanNode::default).take(nodes as usize).collect(),
+            processors: HostProcessors::new(nodes, costs.noise, seed),
+            dmas: Slab::default(),
+            packets: Slab::default(),
+            payloads: BTreeMap::new(),
+            steps: Slab::default(),
+            atomics: Slab::default(),
+            words: BTreeMap::new(),
+            fetched: None,
+            flooded: None,
+            background,
+            retry: RetryPolicy::USUAL,
+            late_stream: RandomStream::new(seed, 0x1a7e),
+            stream: RandomStream::new(seed, 0xbac4),
+            messages: 0,
+            turns: vec![0; nodes as usize],
+            job: None,
+            ranks: vec![NONE; nodes as usize],
+            actions: Vec::new(),
+            fold: None,
+            ports: BTreeMap::new(),
+            received: Vec::new(),
+            pinged: None,
+        }
     }
 }

@@ -10,6 +10,8 @@ use super::super::wormhole::WormholeNetwork;
 use super::costs::MemoryLocation;
 use super::dma::{DmaCompletion, DmaDescriptor};
 use super::dma_message::CollectiveSignal;
+use super::observed_run::{ObservedCollective, RankStep};
+use super::retry::{LostDestination, NextAttempt, PacketAttempts};
 use super::workload::{BroadcastBuffers, ElanCollective, ElanWorkload, HostWakeup};
 use super::{AdapterEvent, ElanAdapters, InFlightPacket, NONE};
 
@@ -98,6 +100,14 @@ pub(super) struct RunningCollective {
     pub(super) took: Vec<SimSpan>,
     /// Ranks that have completed all calls.
     pub(super) finished: u32,
+    /// Members enter up to this much later than they could.
+    pub(super) late: SimSpan,
+    /// The bytes of a broadcast, and what the ranks do; none if nobody observes the run.
+    pub(super) observed: Option<ObservedCollective>,
+    /// The failed polls in a row.
+    polls: PacketAttempts,
+    /// The destination that did not answer: the collective has failed.
+    pub(super) lost: Option<LostDestination>,
 }
 
 impl RunningCollective {
@@ -140,6 +150,10 @@ impl RunningCollective {
             done: vec![0; size as usize],
             took: Vec::with_capacity(workload.calls as usize),
             finished: 0,
+            late: SimSpan::ZERO,
+            observed: None,
+            polls: PacketAttempts::default(),
+            lost: None,
         })
     }
 }
@@ -161,11 +175,21 @@ impl ElanAdapters {
         if job.bytes > 0 && job.buffers == BroadcastBuffers::System && rank == job.members.root() {
             work = work + self.costs.copy(job.bytes);
         }
-        let ready = self.processors.work(node as usize, network.now(), work);
+        let called = network.now() + self.lateness(rank);
+        let ready = self.processors.work(node as usize, called, work);
+        self.note_step(network, rank, RankStep::Called);
         self.schedule(network, ready, AdapterEvent::Entered(rank));
     }
 
+    /// How late a rank is for its next call.
+    fn lateness(&self, rank: Rank) -> SimSpan {
+        let Some(job) = self.job.as_ref().filter(|job| job.late > SimSpan::ZERO) else { return SimSpan::ZERO };
+        let call = u64::from(job.done[rank.index()]) * u64::from(job.members.size()) + u64::from(rank.0);
+        SimSpan::from_picos(self.late_stream.below(call, job.late.as_picos() + 1))
+    }
+
     pub(super) fn enter(&mut self, network: &mut WormholeNetwork, rank: Rank) {
+        self.note_step(network, rank, RankStep::Entered);
         if self.fold.is_some() {
             return self.contribute(network, rank);
         }
@@ -228,6 +252,35 @@ impl ElanAdapters {
         self.step_machine(network, rank, ActingProcessor::Thread, |machine, out| machine.handle_timer(out));
     }
 
+    /// The status of a poll is known at `at`, or missing.
+    pub(super) fn poll_closed(
+        &mut self,
+        network: &mut WormholeNetwork,
+        (rank, call): (Rank, CallNumber),
+        answer: AckStatus,
+        at: SimTime,
+    ) {
+        let retry = self.retry;
+        let Some(job) = &mut self.job else { return };
+        let at = match answer {
+            AckStatus::Success | AckStatus::Failed => {
+                job.polls = PacketAttempts::default();
+                at
+            }
+            AckStatus::NetworkError | AckStatus::Unanswered => match job.polls.fail(retry, answer, at) {
+                NextAttempt::At(at) => at,
+                NextAttempt::Never => {
+                    let (Some(from), Some((first, last))) = (job.members.node(rank), job.members.contiguous()) else {
+                        return;
+                    };
+                    let to = CircuitDestination::Range { first, last, root: job.multicast_root };
+                    return self.lose_destination(network, from, to);
+                }
+            },
+        };
+        self.schedule(network, at, AdapterEvent::TestResult { rank, call, answer });
+    }
+
     /// The thread that sent a test receives the result.
     pub(super) fn test_result(
         &mut self,
@@ -239,7 +292,7 @@ impl ElanAdapters {
         let verdict = match answer {
             AckStatus::Success => PollOutcome::AllEntered,
             AckStatus::Failed => PollOutcome::SomeMissing,
-            AckStatus::NetworkError => PollOutcome::Damaged,
+            AckStatus::NetworkError | AckStatus::Unanswered => PollOutcome::Damaged,
         };
         self.step_machine(network, rank, ActingProcessor::Thread, |machine, out| {
             machine.handle_poll_outcome(call, verdict, out)
@@ -349,11 +402,13 @@ impl ElanAdapters {
             closing: CircuitClosing::EndToken,
             combining: AckCombining::Worst,
             slowest: None,
+            attempt: 0,
             tag,
         });
     }
 
     fn complete(&mut self, network: &mut WormholeNetwork, rank: Rank) {
+        self.note_step(network, rank, RankStep::Completed);
         let Some(job) = &mut self.job else { return };
         if rank == job.members.root() {
             job.took.push(network.now().since(job.started[rank.index()]));

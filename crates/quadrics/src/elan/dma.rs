@@ -1,7 +1,8 @@
 //! The DMA processor: a queue of descriptors, packets one after the other, and time slices for large ones (QN-1, QN-8).
 //!
 //! A packet follows as soon as the previous one has left. A DMA that has used its slice while others wait moves to the end of
-//! the queue. Damaged packets are retransmitted.
+//! the queue. Damaged and lost packets are retransmitted (`retry`). The data of a collective is read when a packet leaves and
+//! written when it arrives (`contents`).
 
 use std::collections::VecDeque;
 
@@ -14,6 +15,7 @@ use super::super::packet::{
 use super::super::wormhole::WormholeNetwork;
 use super::costs::MemoryLocation;
 use super::dma_message::{CollectiveSignal, TportEnvelope};
+use super::retry::{NextAttempt, PacketAttempts};
 use super::{AdapterEvent, ElanAdapters};
 
 /// The most that the DMA processor reads ahead: one full packet.
@@ -65,12 +67,14 @@ pub(super) struct ActiveDma {
     begun: bool,
     /// No destination accepted a packet of a flood.
     rejected: bool,
+    /// Its destination counts as lost.
+    abandoned: bool,
 }
 
 impl ActiveDma {
     pub(super) fn new(dma: DmaDescriptor) -> Self {
         let packets = dma.bytes.div_ceil(PACKET_BYTES).max(1);
-        Self { dma, left: dma.bytes, packets, acknowledged: 0, begun: false, rejected: false }
+        Self { dma, left: dma.bytes, packets, acknowledged: 0, begun: false, rejected: false, abandoned: false }
     }
 
     /// Whether only one packet is missing.
@@ -85,6 +89,18 @@ pub(super) struct DmaEngine {
     queue: VecDeque<u32>,
     current: Option<u32>,
     slice_ends: SimTime,
+}
+
+/// One packet of a DMA.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DmaPacket {
+    /// The DMA.
+    pub(super) number: u32,
+    /// Where its data begins in the DMA's.
+    pub(super) offset: u32,
+    /// Bytes of data.
+    pub(super) data: u32,
+    pub(super) attempts: PacketAttempts,
 }
 
 /// Whether a packet is sent for the first time.
@@ -127,14 +143,16 @@ impl ElanAdapters {
         let Some(number) = self.nodes[node as usize].engine.current else { return };
         let running = &mut self.dmas[number];
         let data = running.left.min(PACKET_BYTES);
+        let offset = running.dma.bytes - running.left;
         running.left -= data;
         let is_last = running.left == 0;
         let memory = running.dma.memory;
+        let packet = DmaPacket { number, offset, data, attempts: PacketAttempts::default() };
         let read_at = self.fetch(node, memory, network.now(), data);
         if read_at > network.now() {
-            return self.schedule(network, read_at, AdapterEvent::DataRead { number, data, is_last });
+            return self.schedule(network, read_at, AdapterEvent::DataRead { packet, is_last });
         }
-        self.transmit(network, number, data, PacketAttempt::First { is_last });
+        self.transmit(network, packet, PacketAttempt::First { is_last });
     }
 
     /// When a packet can start to leave: its memory is read while it leaves, and slightly ahead.
@@ -150,22 +168,24 @@ impl ElanAdapters {
         self.move_data(node, memory, begun, data).max(at)
     }
 
-    pub(super) fn transmit(&mut self, network: &mut WormholeNetwork, number: u32, data: u32, turn: PacketAttempt) {
-        let DmaDescriptor { from, to, memory, source_event, .. } = self.dmas[number].dma;
+    pub(super) fn transmit(&mut self, network: &mut WormholeNetwork, packet: DmaPacket, turn: PacketAttempt) {
+        let DmaDescriptor { from, to, memory, source_event, .. } = self.dmas[packet.number].dma;
         // Which destinations accept a flood is known only from their answers.
         let (closing, combining) = match source_event {
             DmaCompletion::Flooded { .. } => (CircuitClosing::EndToken, AckCombining::Best),
             _ => (CircuitClosing::Acknowledgement, AckCombining::Worst),
         };
-        let tag = self.packets.insert(super::InFlightPacket::Dma { number, data, turn });
+        let tag = self.packets.insert(super::InFlightPacket::Dma { packet, turn });
+        self.read_contents(packet, tag);
         network.send(CircuitPacket {
             from,
             to,
-            bytes: wire_bytes(data),
+            bytes: wire_bytes(packet.data),
             priority: CircuitPriority::Low,
             closing,
             combining,
             slowest: self.costs.slowest(memory),
+            attempt: packet.attempts.count(),
             tag,
         });
     }
@@ -189,14 +209,17 @@ impl ElanAdapters {
     pub(super) fn packet_closed(
         &mut self,
         network: &mut WormholeNetwork,
-        number: u32,
-        data: u32,
+        mut packet: DmaPacket,
         answer: AckStatus,
         at: SimTime,
     ) {
-        if answer == AckStatus::NetworkError {
-            return self.schedule(network, at, AdapterEvent::Retransmit { number, data });
+        if matches!(answer, AckStatus::NetworkError | AckStatus::Unanswered) {
+            return match packet.attempts.fail(self.retry, answer, at) {
+                NextAttempt::At(at) => self.schedule(network, at, AdapterEvent::Retransmit(packet)),
+                NextAttempt::Never => self.abandon(network, packet.number, at),
+            };
         }
+        let number = packet.number;
         let running = &mut self.dmas[number];
         running.rejected |= answer == AckStatus::Failed;
         running.acknowledged += 1;
@@ -216,6 +239,20 @@ impl ElanAdapters {
             DmaCompletion::Signal(signal) => {
                 self.schedule(network, at + self.costs.notify, AdapterEvent::HostSees { node: from, signal })
             }
+        }
+    }
+
+    /// A DMA ends without its events, because its destination does not answer. What of it is still queued or in the network goes on
+    /// without effect; the background turns to its next message.
+    fn abandon(&mut self, network: &mut WormholeNetwork, number: u32, at: SimTime) {
+        if std::mem::replace(&mut self.dmas[number].abandoned, true) {
+            return;
+        }
+        let DmaDescriptor { from, to, source_event, destination_event, .. } = self.dmas[number].dma;
+        match (source_event, destination_event) {
+            (DmaCompletion::NextMessage, _) => self.schedule(network, at, AdapterEvent::Background(from)),
+            (_, DmaCompletion::Signal(_)) => self.lose_destination(network, from, to),
+            _ => {}
         }
     }
 }

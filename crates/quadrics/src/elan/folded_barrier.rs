@@ -53,6 +53,7 @@ impl ElanAdapters {
             closing,
             combining: AckCombining::Worst,
             slowest: None,
+            attempt: 0,
             tag,
         });
     }

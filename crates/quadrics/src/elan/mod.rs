@@ -4,22 +4,25 @@
 //! a thread processor (QN-1), each with its costs, and a memory that all data to and from it shares; a host's commands and
 //! data to and from main memory share the PCI bus. A node receives multicasts for one process (QN-6).
 //!
-//! Reading order: `costs`, `dma_message`, `dma`, `collective_program`, `remote_atomics` (operations on remote words), `folded_barrier` (a
-//! barrier in the switches), `callbacks` (dispatch), `workload` and `cluster` (the interface), `library` (processes, addresses,
-//! groups), `events` and `tports`.
+//! Reading order: `costs`, `dma_message`, `dma`, `retry`, `collective_program`, `contents` (the bytes of a broadcast), `remote_atomics`
+//! (operations on remote words), `folded_barrier` (a barrier in the switches), `callbacks` (dispatch), `workload`, `cluster` and
+//! `observed_run` (the interface), `library` (processes, addresses, groups), `events` and `tports`.
 
 mod callbacks;
 mod cluster;
 mod collective_program;
+mod contents;
 mod costs;
 mod dma;
 mod dma_message;
 mod events;
 mod folded_barrier;
 mod library;
+mod observed_run;
 mod remote_atomics;
+mod retry;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tports;
 mod workload;
 
@@ -29,7 +32,7 @@ use protocol::collective::quadrics::{CallNumber, QuadricsAction};
 use units::{Rank, SimSpan, SimTime};
 
 use self::collective_program::RunningCollective;
-use self::dma::{ActiveDma, DmaCompletion, DmaDescriptor, DmaEngine, PacketAttempt};
+use self::dma::{ActiveDma, DmaCompletion, DmaDescriptor, DmaEngine, DmaPacket, PacketAttempt};
 use self::dma_message::CollectiveSignal;
 use super::packet::{AckStatus, CircuitDestination};
 use super::quaternary_tree::{EliteSwitch, TreeLink};
@@ -42,7 +45,10 @@ pub use costs::{ElanCosts, MemoryLocation};
 pub use dma_message::TportEnvelope;
 pub use events::{DmaEvents, ElanEvent};
 pub use library::{ElanAddress, ElanGroup, ElanLibrary, ElanLibraryError, Vpid};
+pub(crate) use observed_run::{RankEvent, RankStep, RunEnd};
 pub use remote_atomics::{AtomicResult, FloodResult, RemoteAtomic};
+pub(crate) use retry::LostDestination;
+pub use retry::RetryPolicy;
 pub use tports::{TportMatch, TportQueue, TportReceive};
 pub use workload::{
     BroadcastBuffers, ElanBackground, ElanCollective, ElanTransport, ElanWorkload, HostWakeup, SwitchFoldCosts,
@@ -60,6 +66,7 @@ const PING_TAG: u32 = 0;
 pub struct ElanCluster {
     network: WormholeNetwork,
     elans: ElanAdapters,
+    seed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -78,8 +85,8 @@ enum AdapterEvent {
     Entered(Rank),
     DmaQueued(u32),
     DmaStarted(u32),
-    Retransmit { number: u32, data: u32 },
-    DataRead { number: u32, data: u32, is_last: bool },
+    Retransmit(DmaPacket),
+    DataRead { packet: DmaPacket, is_last: bool },
     Background(u32),
     ThreadSees { node: u32, signal: CollectiveSignal },
     HostSees { node: u32, signal: CollectiveSignal },
@@ -102,7 +109,7 @@ enum AdapterEvent {
 /// A packet in the network, by its tag.
 #[derive(Clone, Copy, Debug)]
 enum InFlightPacket {
-    Dma { number: u32, data: u32, turn: PacketAttempt },
+    Dma { packet: DmaPacket, turn: PacketAttempt },
     Test { rank: Rank, call: CallNumber },
     Atomic { number: u32 },
     Word(TreeLink),
@@ -114,6 +121,8 @@ struct ElanAdapters {
     processors: HostProcessors,
     dmas: Slab<ActiveDma>,
     packets: Slab<InFlightPacket>,
+    /// The data of a collective's packets, by tag.
+    payloads: BTreeMap<u32, Box<[u8]>>,
     steps: Slab<AdapterEvent>,
     atomics: Slab<remote_atomics::PendingAtomic>,
     /// Words written, by node and address.
@@ -121,7 +130,9 @@ struct ElanAdapters {
     fetched: Option<AtomicResult>,
     flooded: Option<(AckStatus, SimTime)>,
     background: Option<ElanBackground>,
+    retry: RetryPolicy,
     stream: RandomStream,
+    late_stream: RandomStream,
     messages: u64,
     turns: Vec<u64>,
     job: Option<RunningCollective>,

@@ -11,6 +11,7 @@ use super::super::packet::{
 use super::super::wormhole::WormholeNetwork;
 use super::costs::MemoryLocation;
 use super::dma::{DmaCompletion, DmaDescriptor};
+use super::retry::{NextAttempt, PacketAttempts};
 use super::{AdapterEvent, ElanAdapters, ElanCluster, InFlightPacket};
 
 /// An operation on a word.
@@ -44,6 +45,7 @@ pub(super) struct PendingAtomic {
     what: RemoteAtomic,
     begun: SimTime,
     before: u64,
+    attempts: PacketAttempts,
 }
 
 impl ElanCluster {
@@ -68,7 +70,15 @@ impl ElanCluster {
         // The command processor accepts it, and a thread builds the packet.
         let commanded = self.elans.command(from, begun);
         let ready = self.elans.run_thread(from, commanded, self.elans.costs.thread);
-        let number = self.elans.atomics.insert(PendingAtomic { from, to, word, what, begun, before: 0 });
+        let number = self.elans.atomics.insert(PendingAtomic {
+            from,
+            to,
+            word,
+            what,
+            begun,
+            before: 0,
+            attempts: PacketAttempts::default(),
+        });
         self.elans.fetched = None;
         self.elans.schedule(&mut self.network, ready, AdapterEvent::SendAtomic(number));
         self.network.run(&mut self.elans, |elans, _| elans.fetched.is_some());
@@ -123,7 +133,7 @@ impl ElanAdapters {
     }
 
     pub(super) fn send_atomic(&mut self, network: &mut WormholeNetwork, number: u32) {
-        let PendingAtomic { from, to, what, .. } = self.atomics[number];
+        let PendingAtomic { from, to, what, attempts, .. } = self.atomics[number];
         let tag = self.packets.insert(InFlightPacket::Atomic { number });
         let combining =
             if matches!(what, RemoteAtomic::Flood(..)) { AckCombining::Best } else { AckCombining::Worst };
@@ -136,6 +146,7 @@ impl ElanAdapters {
             closing,
             combining,
             slowest: None,
+            attempt: attempts.count(),
             tag,
         });
     }
@@ -163,7 +174,7 @@ impl ElanAdapters {
         }
     }
 
-    /// The source has the status. A damaged packet had no effect, so it is retransmitted.
+    /// The source has the status. A damaged or lost packet had no effect, so it is retransmitted.
     pub(super) fn complete_atomic(
         &mut self,
         network: &mut WormholeNetwork,
@@ -171,7 +182,9 @@ impl ElanAdapters {
         answer: AckStatus,
         at: SimTime,
     ) {
-        if answer == AckStatus::NetworkError {
+        if matches!(answer, AckStatus::NetworkError | AckStatus::Unanswered)
+            && let NextAttempt::At(at) = self.atomics[number].attempts.fail(self.retry, answer, at)
+        {
             return self.schedule(network, at, AdapterEvent::SendAtomic(number));
         }
         let pending = self.atomics.remove(number).expect("the number is in use");

@@ -11,7 +11,7 @@ use simulator::link_rate::ByteTime;
 
 const BACK_OFF: PollBackoff = PollBackoff { first: Span::from_micros(1), max: Span::from_micros(64) };
 
-pub(super) fn fabric() -> QsnetParameters {
+pub(crate) fn fabric() -> QsnetParameters {
     QsnetParameters {
         dimension: 3,
         byte_time: ByteTime::of_megabits(3_168),
@@ -24,7 +24,7 @@ pub(super) fn fabric() -> QsnetParameters {
     }
 }
 
-pub(super) fn costs() -> ElanCosts {
+pub(crate) fn costs() -> ElanCosts {
     ElanCosts {
         poll_priority: CircuitPriority::Low,
         command: SimSpan::from_nanos(450),

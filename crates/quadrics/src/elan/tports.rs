@@ -89,7 +89,7 @@ impl ElanLibrary {
         receive: TportReceive,
     ) -> Result<(), ElanLibraryError> {
         self.place(owner)?;
-        let ElanCluster { network, elans } = cluster;
+        let ElanCluster { network, elans, .. } = cluster;
         if let Some(matched) = elans.ports.entry(owner.0).or_insert_with(|| TportQueue::new(ROOM)).post(receive) {
             elans.schedule(network, network.now(), AdapterEvent::Received { owner: owner.0, matched });
         }
@@ -112,7 +112,7 @@ impl ElanLibrary {
         let ((here, _), (there, _)) = (self.place(from)?, self.place(to)?);
         let envelope = TportEnvelope { from: from.0, tag, bytes };
         if here == there {
-            let ElanCluster { network, elans } = cluster;
+            let ElanCluster { network, elans, .. } = cluster;
             let at = network.now() + elans.costs.flag + elans.costs.copy(bytes).times(2);
             elans.schedule(network, at, AdapterEvent::Matched { owner: to.0, envelope });
             return Ok(());

@@ -62,8 +62,13 @@ impl WormholeNetwork {
         adapters.closed(self, packet.tag, answer, known);
     }
 
-    /// Whether the CRC detects damage.
+    /// Whether the packet arrived, and whether the CRC detects damage.
     fn check_crc(&mut self, number: u32) -> AckStatus {
+        let status = self.packet_status(number);
+        if status != AckStatus::Success {
+            self.counters.damaged += 1;
+            return status;
+        }
         if self.parameters.damage <= 0.0 {
             return AckStatus::Success;
         }

@@ -34,6 +34,8 @@ impl WormholeNetwork {
                 channels: Vec::new(),
                 heads: 0,
                 links,
+                cut_at: None,
+                streaming_since: SimTime::ZERO,
                 remaining: 0,
                 since: SimTime::ZERO,
                 lag: SimSpan::ZERO,
@@ -46,7 +48,7 @@ impl WormholeNetwork {
         let circuit = &mut self.circuits[number as usize];
         circuit.phase = CircuitPhase::Opening;
         (circuit.packet, circuit.route, circuit.links) = (packet, route, links);
-        (circuit.heads, circuit.sharing) = (1, 1);
+        (circuit.heads, circuit.sharing, circuit.cut_at) = (1, 1, None);
         let first = match packet.to {
             CircuitDestination::Link(link) => link,
             _ => tree.injection(packet.from),
@@ -66,7 +68,7 @@ impl WormholeNetwork {
         }
     }
 
-    fn head_arrived(&mut self, number: u32) {
+    pub(super) fn head_arrived(&mut self, number: u32) {
         let circuit = &mut self.circuits[number as usize];
         circuit.heads -= 1;
         if circuit.heads == 0 {
@@ -80,26 +82,30 @@ impl WormholeNetwork {
             let link = self.tree.out(switch, u32::from(tag.first));
             return self.advance(number, link, None);
         }
+        if let Some(link) = self.dead_end(switch, tag) {
+            return self.end_head(number, link);
+        }
         match self.least_loaded(number, switch, tag) {
             Some(link) => self.advance(number, link, None),
             None => self.wait_at_switch(number, switch, tag),
         }
     }
 
-    /// The link with the most free channels among the ports of a tag; the source breaks ties, so that sources spread. None if
-    /// no channel is free, or others wait already.
+    /// The link with the most free channels among the ports of a tag; the source and its attempt break ties, so that sources spread
+    /// and repeated packets take other ways. None if no channel is free, or others wait already.
     fn least_loaded(&self, number: u32, switch: EliteSwitch, tag: RouteTag) -> Option<TreeLink> {
         if self.switch_queues[self.tree.index(switch) as usize].first != NONE {
             return None;
         }
         let ports = u32::from(tag.last - tag.first) + 1;
-        let start = (self.circuits[number as usize].packet.from >> (2 * switch.level)) % ports;
+        let packet = &self.circuits[number as usize].packet;
+        let start = ((packet.from >> (2 * switch.level)) + packet.attempt) % ports;
         let mut best = (0, None);
         for step in 0..ports {
             let port = u32::from(tag.first) + (start + step) % ports;
             let link = self.tree.out(switch, port);
             let free = self.free_channels(link);
-            if free > best.0 && self.link_queues[link.0 as usize].first == NONE {
+            if free > best.0 && self.link_queues[link.0 as usize].first == NONE && !self.is_down(link) {
                 best = (free, Some(link));
             }
         }
@@ -170,6 +176,9 @@ impl WormholeNetwork {
 
     /// A head that arrived at `since` tries to take a link.
     fn advance_from(&mut self, number: u32, link: TreeLink, only: Option<u8>, since: SimTime) {
+        if self.is_down(link) {
+            return self.end_head(number, link);
+        }
         let no_waiters = self.link_queues[link.0 as usize].first == NONE;
         if let Some(channel) = self.free_channel(link, only).filter(|_| no_waiters) {
             return self.take(number, channel, since);
@@ -238,12 +247,17 @@ impl WormholeNetwork {
         let ready = if circuit.channels.is_empty() { self.now } else { self.now.max(since + switch_delay) };
         circuit.channels.push(channel);
         self.counters.hops += 1;
+        let bytes = circuit.packet.bytes;
         let link = self.link_of(channel);
+        self.count_traffic(link, bytes);
         self.queue.push(ready + wire, WormholeEvent::Head { circuit: number, link }.encode());
     }
 
     /// Assigns the free channels of a link to the heads that wait for it.
     pub(super) fn grant(&mut self, link: TreeLink) {
+        if self.is_down(link) {
+            return self.turn_away(link);
+        }
         loop {
             let group = self.tree.switch_of_up_link(link).map(|group| group as usize);
             let own = self.best(self.link_queues[link.0 as usize], link);
@@ -262,6 +276,33 @@ impl WormholeNetwork {
             self.free_waiters.push(found.waiter);
             let Waiter { circuit, since, .. } = self.waiters[found.waiter as usize];
             self.take(circuit, found.channel, since);
+        }
+    }
+
+    /// A link is down: the heads that wait for it end, and so do those that wait for any up link of a switch if all are down.
+    fn turn_away(&mut self, link: TreeLink) {
+        self.end_waiting(WaitPlace::Link(link), link);
+        let Some(number) = self.tree.switch_of_up_link(link) else { return };
+        let words = self.tree.nodes() / ARITY;
+        let switch = EliteSwitch { word: number % words, level: number / words };
+        if let Some(first) = self.dead_end_up(switch) {
+            self.end_waiting(WaitPlace::Switch(number), first);
+        }
+    }
+
+    fn end_waiting(&mut self, place: WaitPlace, link: TreeLink) {
+        loop {
+            let line = match place {
+                WaitPlace::Link(link) => &mut self.link_queues[link.0 as usize],
+                WaitPlace::Switch(number) => &mut self.switch_queues[number as usize],
+            };
+            let waiter = line.first;
+            if waiter == NONE {
+                return;
+            }
+            unlink(line, &mut self.waiters, NONE, waiter);
+            self.free_waiters.push(waiter);
+            self.end_head(self.waiters[waiter as usize].circuit, link);
         }
     }
 
@@ -285,6 +326,14 @@ impl WormholeNetwork {
         }
         best
     }
+}
+
+/// Where heads wait.
+#[derive(Clone, Copy)]
+enum WaitPlace {
+    Link(TreeLink),
+    /// For any up link of the switch of this number.
+    Switch(u32),
 }
 
 /// A head in a queue, and its predecessor.

@@ -7,12 +7,13 @@
 //! two channels per link that is exact, because two equal shares are the only case (docs/decisions/0011).
 //!
 //! Reading order: this file defines the state; `head` opens circuits, `stream` moves data, `close` closes them;
-//! `deadlock` finds circuits that wait for each other.
+//! `link_state` has their faults and counters; `deadlock` finds circuits that wait for each other.
 
 mod close;
 #[cfg(test)]
 mod deadlock;
 mod head;
+mod link_state;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,8 @@ use super::packet::{AckStatus, CircuitDestination, CircuitPacket, MulticastRule,
 use super::quaternary_tree::{ARITY, QuaternaryTree, TreeLink};
 use super::source_route::SourceRoute;
 use simulator::event_queue::EventQueue;
+
+pub use link_state::LinkTraffic;
 
 /// No circuit, or no waiter.
 const NONE: u32 = u32::MAX;
@@ -101,6 +104,10 @@ struct Circuit {
     heads: u32,
     /// Links from source to destination.
     links: u32,
+    /// The link, down, before which one of its heads ended.
+    cut_at: Option<TreeLink>,
+    /// When its data began to flow.
+    streaming_since: SimTime,
     /// Data that has not left, as picoseconds on an unshared link.
     remaining: u64,
     /// When that was computed.
@@ -157,6 +164,9 @@ pub(crate) struct WormholeNetwork {
     roots: Vec<MulticastRoot>,
     damage: RandomStream,
     damage_chance: Probability,
+    /// Faults and traffic of the links; none if there is no fault plan.
+    links: Option<Box<link_state::LinkState>>,
+    failed_link: Option<TreeLink>,
     pub(crate) counters: WormholeCounters,
     trace: u64,
 }
@@ -232,6 +242,8 @@ impl WormholeNetwork {
             roots: std::iter::repeat_with(root).take(roots as usize).collect(),
             damage: RandomStream::new(seed, 0xc4c),
             damage_chance: Probability::new(parameters.damage),
+            links: None,
+            failed_link: None,
             counters: WormholeCounters::default(),
             trace: 0,
         })
@@ -251,6 +263,15 @@ impl WormholeNetwork {
 
     pub(crate) fn parameters(&self) -> &QsnetParameters {
         &self.parameters
+    }
+
+    /// Bytes of channels, queues and circuits.
+    pub(crate) fn memory(&self) -> usize {
+        let queues = self.link_queues.len() + self.switch_queues.len();
+        self.channels.len() * size_of::<VirtualChannel>()
+            + queues * size_of::<WaitQueue>()
+            + self.waiters.capacity() * size_of::<Waiter>()
+            + self.circuits.capacity() * size_of::<Circuit>()
     }
 
     /// The digest of all events so far.

@@ -16,7 +16,7 @@ impl WormholeNetwork {
         let circuit = &mut self.circuits[number as usize];
         let whole = byte_time.serialise(circuit.packet.bytes).as_picos();
         circuit.phase = CircuitPhase::Streaming;
-        circuit.since = self.now;
+        (circuit.since, circuit.streaming_since) = (self.now, self.now);
         // The flits behind the head fill the links already.
         let slowest = circuit.packet.slowest.map_or(0, |slow| slow.serialise(circuit.packet.bytes).as_picos());
         circuit.stretch = (slowest * ONE / whole.max(1)).max(ONE);

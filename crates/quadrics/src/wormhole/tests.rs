@@ -75,6 +75,7 @@ fn full(from: u32, to: CircuitDestination, tag: u32) -> CircuitPacket {
         closing,
         combining: AckCombining::Worst,
         slowest: None,
+        attempt: 0,
         tag,
     }
 }

@@ -6,6 +6,7 @@
 
 mod compiled_rule;
 mod effect;
+mod link_faults;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ pub(crate) use compiled_rule::ChannelMap;
 use compiled_rule::{CompiledFaultRule, FaultTrigger};
 pub(crate) use effect::{FaultEffect, LinkOutcome, LinkStateChange};
 pub use faults::{FaultKind, FaultPlan, FaultPlanError, FaultRule, PhaseFilter};
+pub use link_faults::{LinkFaults, PacketFate};
 
 use crate::packet::{ChannelId, SimulatedPacket};
 use crate::packet_body::{PacketBody, PacketPhase};
@@ -70,9 +72,20 @@ impl FabricFaultInjector {
         start: SimTime,
         end: SimTime,
     ) -> FaultEffect {
+        let phase = packet.body.as_deref().map_or(PacketPhase::Control, PacketBody::phase);
+        self.apply_to(channel, phase, packet.bytes, (start, end))
+    }
+
+    /// The effect of the rules on a packet of so many bytes that is on a channel from `start` to `end`.
+    fn apply_to(
+        &mut self,
+        channel: ChannelId,
+        phase: PacketPhase,
+        bytes: u32,
+        (start, end): (SimTime, SimTime),
+    ) -> FaultEffect {
         let mut effect =
             FaultEffect { corruption: None, outcome: LinkOutcome::Arrives, duplicated: false, delay: SimSpan::ZERO };
-        let phase = packet.body.as_deref().map_or(PacketPhase::Control, PacketBody::phase);
         for (number, rule) in self.rules.iter_mut().enumerate() {
             if !rule.is_active(start) || !rule.watches(channel) || !rule.matches_phase(phase) {
                 continue;
@@ -83,10 +96,10 @@ impl FabricFaultInjector {
                     *seen += 1;
                     (first..first.saturating_add(count)).contains(seen)
                 }
-                _ => rule.triggers(channel, start, end, packet.bytes),
+                _ => rule.triggers(channel, start, end, bytes),
             };
             if hit {
-                rule.apply(channel, start, end, packet.bytes, &mut effect);
+                rule.apply(channel, start, end, bytes, &mut effect);
             }
         }
         effect

@@ -168,6 +168,7 @@ fn without_type_names(message: &str) -> String {
         "struct ScenarioFabricTable"
         | "struct LinkTable"
         | "struct CollectiveTable"
+        | "struct QsnetTable"
         | "struct FaultRule"
         | "struct TrafficTable"
         | "struct WorkloadTable"

@@ -51,6 +51,7 @@ fields! {
         "fabric": "a table", "", "The fabric.";
         "link": "a table", "all its defaults", "Cables, switches and adapters.";
         "collective": "a table", "all its defaults; nothing if there is traffic or a workload", "The operation and its parameters.";
+        "qsnet": "a table", "all its defaults", "link.technology = \"qsnet\": adapters, hosts and background traffic.";
         "traffic": "tables, [[traffic]]", "no traffic", "Flows beside the operations; without [collective] they are all that runs.";
         "workload": "a table", "none", "A GOAL schedule or Chakra traces.";
         "training": "a table", "none", "A training step of a large model.";
@@ -82,10 +83,11 @@ fields! {
         "spines": "a whole number from 1 on", "servers-per-leaf", "rail-optimised: switches that join the rails.";
     }
     "link" {
+        "technology": "\"infiniband\", \"ethernet\", \"qsnet\"", "that of rate", "The network: InfiniBand, Ethernet, or Quadrics' QsNet with Elite switches and Elan3 adapters, whose links have one rate (docs/quadrics.md).";
         "width": "\"1X\", \"4X\", \"12X\"", "4X", "Lanes of a port.";
         "rate": "\"SDR\", \"DDR\", \"QDR\", \"FDR\", \"EDR\", \"HDR\", \"NDR\", \"XDR\"; Ethernet \"10G\", \"25G\", \"40G\", \"50G\", \"100G\", \"200G\", \"400G\", \"800G\"", "SDR", "Speed of a lane, including the line code; of an Ethernet, of the port.";
-        "wire-ns": "a number from 0 to 1e6", "0", "SimTime of flight of every cable (5 ns a metre).";
-        "switch-delay-ns": "a number from 0 to 1e6", "100", "From a head's arrival at a switch to its departure; also the time of a reduction (SE-11).";
+        "wire-ns": "a number from 0 to 1e6", "0; qsnet 2.5", "SimTime of flight of every cable (5 ns a metre).";
+        "switch-delay-ns": "a number from 0 to 1e6", "100; qsnet 35", "From a head's arrival at a switch to its departure; also the time of a reduction (SE-11).";
         "adapter-delay-ns": "a number from 0 to 1e6", "100", "Time of an adapter to send or to deliver a packet (SE-11).";
         "forwarding": "\"cut-through\", \"store-and-forward\"", "cut-through", "How switches forward packets; reductions always store (SE-1).";
         "virtual-lanes": "a whole number from 1 to 15; Ethernet to 8", "1; Ethernet 2", "Virtual lanes of a port: on Ethernet priorities, the last of which carries answers.";
@@ -100,9 +102,9 @@ fields! {
         "congestion-control": "\"dcqcn\", \"none\"", "dcqcn on Ethernet", "Rate control of flows and workloads; collectives have the windows of the product.";
     }
     "collective" {
-        "operation": "\"allreduce\", \"reduce\", \"broadcast\", \"barrier\"", "allreduce", "The operation; the root of a broadcast or reduce changes with every operation.";
-        "algorithm": "\"aggregation\"; for a broadcast also \"hbcast\", for a barrier \"hgsync\", for both also \"multicast\", an alias; among hosts \"ring\", \"rabenseifner\", \"recursive-doubling\", \"recursive-k-ing\", \"tree\", \"chain\", \"scatter-allgather\", \"dissemination\", as far as they suit the operation; \"choose\"", "aggregation; tree for a reduce", "By aggregation nodes, by multicast from a member (P-50, P-53), among hosts alone, or as the product would choose.";
-        "radix": "a whole number from 2 to 64", "2, binomial", "tree, recursive-k-ing, dissemination: how many hosts merge or exchange at once.";
+        "operation": "\"allreduce\", \"reduce\", \"broadcast\", \"barrier\"; with qsnet the last two", "allreduce; with qsnet barrier", "The operation; the root of a broadcast or reduce changes with every operation, with qsnet it is the first member.";
+        "algorithm": "\"aggregation\"; for a broadcast also \"hbcast\", for a barrier \"hgsync\", for both also \"multicast\", an alias; among hosts \"ring\", \"rabenseifner\", \"recursive-doubling\", \"recursive-k-ing\", \"tree\", \"chain\", \"scatter-allgather\", \"dissemination\", as far as they suit the operation; \"choose\"; with qsnet a barrier by \"hgsync\" or \"gsync\", a broadcast by \"hbcast\" or \"bcast\"", "aggregation; tree for a reduce; with qsnet hgsync and hbcast", "By aggregation nodes, by multicast from a member (P-50, P-53), among hosts alone, or as the product would choose.";
+        "radix": "a whole number from 2 to 64", "2, binomial; with qsnet 4", "gsync, bcast, tree, recursive-k-ing, dissemination: how many hosts merge or exchange at once.";
         "late-us": "a number from 0 to 1e5", "0", "Members enter at random, up to this much later than the first.";
         "operations": "a whole number from 1 to 1000000; times the members at most 2^33", "100", "Number of operations, one after another; --operations overrides it.";
         "members": "a whole number from 1 to the number of hosts", "all hosts", "Participating hosts, from H0 on.";
@@ -124,7 +126,7 @@ fields! {
         "sharing": "\"own-plane\", \"above-level-one\"", "own-plane", "spatial: whether replicas above level 1 share contributions (no wire does this).";
         "resend-width": "\"lane\", \"port\"", "lane", "spatial: a retransmission uses the lane that failed, or all lanes.";
         "pace": "\"drained\", \"back-to-back\"", "drained", "When the next operation starts: after all traffic of the last has drained, or at once.";
-        "timeout-us": "a number from 0.1 to 1e5", "20; among hosts 1000", "Retransmission timeout of an unacknowledged packet; doubles each time.";
+        "timeout-us": "a number from 0.1 to 1e5", "20; among hosts 1000; with qsnet 100", "Retransmission timeout of an unacknowledged packet; doubles each time.";
         "retry-limit": "a whole number from 0 to 255", "7", "Timeouts in a row after which the peer counts as lost.";
         "refusal-limit": "a whole number from 1 to 65535", "1000", "NAKs in a row for one packet after which the peer counts as lost.";
         "resend-copies": "a whole number from 1 to 16", "1", "Copies of a retransmitted packet.";
@@ -136,6 +138,14 @@ fields! {
         "alternate-paths": "true, false", "false", "Edges of the tree that time out move to another route, where the fabric has one (P-15). Connections among hosts always do.";
         "placement": "\"packed\", \"random\"", "packed", "Among hosts: ranks are the hosts from H0 on, or hosts at random.";
         "rebuild-us": "a number from 0 to 1e6", "100", "aggregation: after a failure, the time until the tree is rebuilt on the cables and switches that are left.";
+    }
+    "qsnet" {
+        "memory": "\"elan\", \"main\"", "elan", "Where the data of a broadcast is: in the adapters' memory, or behind the PCI bus.";
+        "wake-up": "\"polling\", \"event\"", "polling", "How hosts notice the end of hgsync: they poll a word, or wait for an event (QN-9).";
+        "poll-priority": "\"low\", \"high\"", "low", "Priority of the polls of hgsync and hbcast in the network (QN-2).";
+        "background": "\"none\", \"complement\", \"uniform\"", "none", "Every node always sends to its complement, or to changing nodes (QN-11).";
+        "background-bytes": "a whole number from 1 to 2^30", "65536", "Bytes of a message of the background.";
+        "host-noise": "\"none\", \"testbed\"", "none", "Interruptions of the hosts: none, or those of experiments/quadrics.";
     }
     "traffic" {
         "pattern": "\"permutation\", \"incast\", \"all-to-all\", \"poisson\", \"flood\"", "", "Who sends to whom.";

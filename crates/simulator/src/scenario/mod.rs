@@ -30,6 +30,7 @@ mod flow_tables;
 mod host_vector;
 mod method;
 pub mod names;
+mod qsnet;
 mod run;
 mod sweep;
 mod tables;
@@ -49,6 +50,9 @@ pub use ethernet::ROUTE_CHOICES;
 pub use fabric::MAX_HOSTS;
 pub use fields::{FIELDS, FieldHelp};
 pub use flow_tables::ScenarioFlows;
+pub use qsnet::{
+    QsnetAlgorithm, QsnetBackground, QsnetHostNoise, QsnetMemory, QsnetPollPriority, QsnetScenario, QsnetWakeUp,
+};
 pub use run::{FlowRun, ScenarioRun};
 pub use sweep::{ScenarioVariant, SweptField};
 
@@ -78,6 +82,21 @@ pub enum ResultCheck {
     Delivery,
     /// Nothing.
     Nothing,
+}
+
+/// The network that `link.technology` names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LinkTechnology {
+    InfiniBand,
+    Ethernet,
+    Qsnet,
+    /// InfiniBand or Ethernet, as the rate says.
+    OfRate,
+}
+
+impl LinkTechnology {
+    const NAMES: [(&'static str, Self); 3] =
+        [("infiniband", Self::InfiniBand), ("ethernet", Self::Ethernet), ("qsnet", Self::Qsnet)];
 }
 
 /// The description of a run.
@@ -117,6 +136,8 @@ pub struct Scenario {
     pub flows: Option<ScenarioFlows>,
     /// Whether collectives run at all.
     pub has_collective: bool,
+    /// What the Quadrics network needs, if links are QsNet's. Then `link`, `width` and `rate` mean nothing.
+    pub qsnet: Option<QsnetScenario>,
     /// The host of each rank.
     pub placement: Vec<u32>,
     source: Source,
@@ -162,8 +183,11 @@ impl Scenario {
     /// Sets up the run, with the aggregation tree or among hosts.
     ///
     /// # Errors
-    /// As [`Self::collective`].
+    /// As [`Self::collective`], or if the links are those of another crate's network ([`Self::qsnet`]).
     pub fn set_up(&self, seed: u64) -> Result<ScenarioRun, ScenarioError> {
+        if self.qsnet.is_some() {
+            return Err(self.fabric_error("QsNet is not simulated here".to_owned()));
+        }
         if !self.has_collective {
             return FlowRun::new(self, seed).map(|run| ScenarioRun::Flows(Box::new(run))).map_err(|error| {
                 let source = &self.source;
@@ -194,6 +218,12 @@ impl Scenario {
                 };
                 ScenarioError::new(&source.text, &source.file, SpannedError::new(span, error.to_string()))
             })
+    }
+
+    /// An error that only shows when the fabric is set up.
+    pub fn fabric_error(&self, message: String) -> ScenarioError {
+        let source = &self.source;
+        ScenarioError::new(&source.text, &source.file, SpannedError::new(source.fabric.clone(), message))
     }
 
     /// Segments of each vector; the oracle judges each as an operation of its own.
@@ -230,7 +260,17 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     if text.len() > MAX_TEXT {
         return Err(SpannedError::new(0..0, format!("the text has {} bytes; the limit is {MAX_TEXT}", text.len())));
     }
-    let mut table: ScenarioTable = toml::from_str(text)?;
+    let table: ScenarioTable = toml::from_str(text)?;
+    match (qsnet::technology(&table.link)?, &table.qsnet) {
+        (LinkTechnology::Qsnet, _) => qsnet::read(table, text, file_name),
+        (_, None) => read_packets(table, text, file_name),
+        (_, Some(qsnet)) => Err(SpannedError::new(qsnet.span(), "[qsnet] is for the Quadrics network")
+            .allowing("with link.technology = \"qsnet\"")),
+    }
+}
+
+/// A scenario on InfiniBand or Ethernet.
+fn read_packets(mut table: ScenarioTable, text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
     let file = Path::new(file_name);
     let folder = file.parent().unwrap_or(Path::new(""));
     let fabric = fabric::fabric(&table.fabric, folder)?;
@@ -282,6 +322,7 @@ fn read(text: &str, file_name: &str) -> Result<Scenario, SpannedError> {
         routing: link.routing,
         flows,
         has_collective,
+        qsnet: None,
         placement,
         source: Source {
             file: file_name.to_owned(),

@@ -22,6 +22,7 @@ pub(super) struct ScenarioTable {
     #[serde(default)]
     pub link: LinkTable,
     pub collective: Option<CollectiveTable>,
+    pub qsnet: Option<Spanned<QsnetTable>>,
     #[serde(default)]
     pub traffic: Vec<Spanned<TrafficTable>>,
     pub workload: Option<Spanned<WorkloadTable>>,
@@ -62,6 +63,7 @@ pub(super) struct ScenarioFabricTable {
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct LinkTable {
+    pub technology: SpannedField<String>,
     pub width: SpannedField<String>,
     pub rate: SpannedField<String>,
     pub wire_ns: SpannedField<f64>,
@@ -119,6 +121,17 @@ pub(super) struct CollectiveTable {
     pub alternate_paths: SpannedField<bool>,
     pub placement: SpannedField<String>,
     pub rebuild_us: SpannedField<f64>,
+}
+
+#[derive(Deserialize, Default, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct QsnetTable {
+    pub memory: SpannedField<String>,
+    pub wake_up: SpannedField<String>,
+    pub poll_priority: SpannedField<String>,
+    pub background: SpannedField<String>,
+    pub background_bytes: SpannedField<i64>,
+    pub host_noise: SpannedField<String>,
 }
 
 #[derive(Deserialize, Debug)]

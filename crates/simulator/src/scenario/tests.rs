@@ -40,7 +40,7 @@ fn an_error_has_the_form_of_a_compilers() {
 fn an_unknown_field_lists_the_known_ones() {
     let error = error_of(&small_with("[link]\nspeed = 100\n"));
     let expected =
-        "link.speed: unknown field `speed`, expected one of `width`, `rate`, `wire-ns`, `switch-delay-ns`, \
+        "link.speed: unknown field `speed`, expected one of `technology`, `width`, `rate`, `wire-ns`, `switch-delay-ns`, \
                     `adapter-delay-ns`, `forwarding`, `virtual-lanes`, `buffer-bytes`, `routing`, `flow-control`, \
                     `ecn-min-bytes`, `ecn-max-bytes`, `ecn-probability`, `pause-bytes`, `resume-bytes`, `congestion-control`
  --> bad.toml:6:1
@@ -405,6 +405,7 @@ fn the_field_list_is_complete() {
         ("fabric", "[fabric]\nnonsense = 1\n".to_owned()),
         ("link", small_with("[link]\nnonsense = 1\n")),
         ("collective", small_with("[collective]\nnonsense = 1\n")),
+        ("qsnet", small_with("[qsnet]\nnonsense = 1\n")),
         ("traffic", small_with("[[traffic]]\nnonsense = 1\n")),
         ("workload", small_with("[workload]\nnonsense = 1\n")),
         ("training", small_with("[training]\nnonsense = 1\n")),
@@ -536,5 +537,57 @@ proptest! {
     ) {
         let part = |from: usize, to: usize| EVERYTHING.get(from..to.min(EVERYTHING.len())).unwrap_or_default();
         try_out(&[part(0, cut), part(other, other + splice), part(cut + length, usize::MAX)].concat());
+    }
+}
+
+const QSNET: &str = "[fabric]\nkind = \"k-ary-n-tree\"\nk = 4\nn = 3\n[link]\ntechnology = \"qsnet\"\n";
+
+#[test]
+fn a_qsnet_scenario_has_the_networks_own_defaults() {
+    let scenario = Scenario::parse(QSNET, "a.toml").unwrap_or_else(|error| panic!("{error}"));
+    let qsnet = scenario.qsnet.expect("it is on QsNet");
+    assert_eq!((qsnet.algorithm, qsnet.dimension, qsnet.radix), (QsnetAlgorithm::Hgsync, 3, 4));
+    assert_eq!((qsnet.background, qsnet.timeout), (QsnetBackground::None, Span::from_micros(100)));
+    let text = format!("{QSNET}wire-ns = 7.5\n[collective]\noperation = \"broadcast\"\nbytes = 1048576\n");
+    let scenario = Scenario::parse(&text, "a.toml").unwrap_or_else(|error| panic!("{error}"));
+    let qsnet = scenario.qsnet.expect("it is on QsNet");
+    assert_eq!((qsnet.algorithm, qsnet.bytes, scenario.segments()), (QsnetAlgorithm::Hbcast, 1 << 20, 1));
+    assert_eq!((qsnet.wire, qsnet.switch_delay), (Some(SimSpan::from_picos(7_500)), None));
+    assert!(scenario.set_up(1).is_err(), "another crate runs it");
+}
+
+#[test]
+fn what_means_nothing_on_qsnet_is_an_error_at_its_place() {
+    let wrong = [
+        ("[collective]\noperation = \"allreduce\"\n", "collective.operation: the Quadrics network does not compute"),
+        ("[collective]\nalgorithm = \"hbcast\"\n", "collective.algorithm: \"hbcast\" is not one of its values"),
+        ("[collective]\ncopies = 2\n", "collective.copies: copies means nothing with qsnet"),
+        ("rate = \"EDR\"\n", "link.rate: rate means nothing with qsnet"),
+        ("[collective]\nradix = 4\n", "collective.radix: a polled collective has no tree"),
+        ("[qsnet]\nmemory = \"main\"\n", "qsnet.memory: a barrier carries nothing"),
+        ("[qsnet]\nbackground-bytes = 64\n", "qsnet.background-bytes: there is no background"),
+        ("[[traffic]]\npattern = \"flood\"\n", "traffic and workloads run on InfiniBand and Ethernet"),
+        ("[[fault]]\nkind = \"delay\"\ndelay-ns = 5\n", "fault.kind: this fault means nothing with qsnet"),
+        ("[[fault]]\nkind = \"flip\"\nphase = \"reduce\"\n", "phase and lane mean nothing with qsnet"),
+        ("[[fault]]\nkind = \"down\"\nlink = \"S0-S47\"\n", "no cable of this fabric is 'S0-S47'"),
+    ];
+    for (rest, message) in wrong {
+        let error = Scenario::parse(&format!("{QSNET}{rest}"), "a.toml").expect_err(rest).to_string();
+        assert!(error.contains(message), "{rest}: {error}");
+    }
+    let binary = QSNET.replace("k = 4", "k = 2");
+    assert!(Scenario::parse(&binary, "a.toml").expect_err("binary").to_string().contains("a quaternary fat tree"));
+    let elsewhere = small_with("[qsnet]\nbackground = \"uniform\"\n");
+    assert!(error_of(&elsewhere).to_string().contains("[qsnet] is for the Quadrics network"));
+}
+
+#[test]
+fn a_technology_must_fit_its_rate() {
+    let of = |link: &str| Scenario::parse(&small_with(&format!("[link]\n{link}")), "a.toml");
+    assert!(of("technology = \"infiniband\"\nrate = \"HDR\"\n").is_ok());
+    assert!(of("technology = \"ethernet\"\nrate = \"100G\"\n").is_ok());
+    for wrong in ["technology = \"ethernet\"\n", "technology = \"infiniband\"\nrate = \"100G\"\n"] {
+        let error = of(wrong).expect_err(wrong).to_string();
+        assert!(error.contains("link.technology: the rate"), "{error}");
     }
 }

@@ -6,13 +6,13 @@ use protocol::connection::path::{AlternateLoading, PathPolicy};
 use units::limits::{MAX_CHILDREN, MAX_COPIES, MAX_GROUP_WINDOW};
 use units::{SimSpan, Span};
 
-use super::ResultCheck;
 use super::error::SpannedError;
 use super::field_values::{at, choice, machine_span, optional, sim_span, whole};
 use super::method::ScenarioMethod;
-use super::names::{CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACINGS, RESEND_WIDTHS, SHARINGS};
+use super::names::{CHECKS, FORWARDINGS, FRAMINGS, LANE_FEEDS, PACINGS, RESEND_WIDTHS, SHARINGS, word};
 use super::tables::{CollectiveTable, LinkTable, SpannedField};
 use super::vector::{VectorSettings, tree_vector};
+use super::{LinkTechnology, ResultCheck};
 use crate::collective::{
     AlternatePathParameters, CollectiveMethod, CollectiveParameters, ContributionContents, ControlPath, Framing,
     Replication, SimulatedOperation,
@@ -55,6 +55,16 @@ pub(super) fn link(table: &LinkTable) -> Result<LinkSettings, SpannedError> {
     let width = choice(&table.width, &LinkWidth::NAMES, LinkWidth::X4)?;
     let rate = choice(&table.rate, &LinkRate::NAMES, LinkRate::Sdr)?;
     let is_ethernet = rate.gigabits().is_some();
+    let fits = match super::qsnet::technology(table)? {
+        LinkTechnology::InfiniBand => !is_ethernet,
+        LinkTechnology::Ethernet => is_ethernet,
+        LinkTechnology::Qsnet | LinkTechnology::OfRate => true,
+    };
+    if let Some(span) = at(&table.technology).filter(|_| !fits) {
+        let rate = word(&LinkRate::NAMES, rate);
+        return Err(SpannedError::new(span, format!("the rate {rate} is not one of this technology"))
+            .allowing("leave it out, or a rate of it: \"EDR\" is InfiniBand's, \"100G\" Ethernet's"));
+    }
     if let Some(span) = at(&table.width).filter(|_| is_ethernet) {
         return Err(SpannedError::new(span, "the rate of an Ethernet is that of the port").allowing("leave it out"));
     }

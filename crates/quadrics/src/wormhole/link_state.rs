@@ -13,11 +13,11 @@ use super::{CircuitPhase, WormholeEvent, WormholeNetwork};
 
 /// The traffic of one link.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct LinkTraffic {
+pub(crate) struct LinkTraffic {
     /// Packets whose heads took it.
-    pub packets: u32,
+    pub(crate) packets: u32,
     /// Their bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The faults of all links, and what was on them.

@@ -28,7 +28,7 @@ use super::quaternary_tree::{ARITY, QuaternaryTree, TreeLink};
 use super::source_route::SourceRoute;
 use simulator::event_queue::EventQueue;
 
-pub use link_state::LinkTraffic;
+pub(crate) use link_state::LinkTraffic;
 
 /// No circuit, or no waiter.
 const NONE: u32 = u32::MAX;

@@ -18,7 +18,9 @@ use super::secure_channel::SecureChannel;
 
 /// Bytes of the length before every frame.
 pub const LENGTH_BYTES: usize = 4;
-/// Size of the buffer of one read call.
+/// Size of the buffer of the first read call: most messages are shorter, and one that is polled in vain clears little.
+const FIRST_READ_BYTES: usize = 2 << 10;
+/// Size of the buffer of further read calls.
 const READ_CHUNK_BYTES: usize = 16 << 10;
 /// An idle stream keeps at most this much buffer.
 const IDLE_BUFFER_BYTES: usize = 64 << 10;
@@ -141,19 +143,21 @@ impl FramedStream {
         if self.inbox.capacity() > 2 * IDLE_BUFFER_BYTES && self.inbox.len() < IDLE_BUFFER_BYTES {
             self.inbox.shrink_to(IDLE_BUFFER_BYTES);
         }
-        // Usually nothing has arrived, and a waiting caller polls often: reading one byte needs no large buffer.
-        let mut first = [0; 1];
-        loop {
-            match self.tcp.read(&mut first) {
+        let mut first = [0; FIRST_READ_BYTES];
+        let wanted = max_bytes.clamp(1, FIRST_READ_BYTES);
+        let count = loop {
+            match self.tcp.read(&mut first[..wanted]) {
                 Ok(0) => return Ok(ReadOutcome::Closed),
-                Ok(_) => break,
+                Ok(count) => break count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_not_ready(&error) => return Ok(ReadOutcome::WouldBlock),
                 Err(error) => return Err(error),
             }
+        };
+        self.received_bytes().extend_from_slice(&first[..count]);
+        if count == wanted {
+            self.read_more(max_bytes.saturating_sub(count));
         }
-        self.received_bytes().extend(first);
-        self.read_more(max_bytes.saturating_sub(1));
         self.decrypt()?;
         Ok(ReadOutcome::Received)
     }

@@ -6,6 +6,7 @@
 //! wants them.
 
 mod client;
+mod connection_set;
 mod credential;
 mod data_plane;
 mod disconnect;

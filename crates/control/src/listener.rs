@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use super::secret::ClusterSecret;
 
@@ -56,6 +56,10 @@ impl ControlListener {
 
     pub(super) fn local(&self) -> SocketAddr {
         self.local
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 
     pub(super) fn poll_fd(&self) -> PollFd<'_> {

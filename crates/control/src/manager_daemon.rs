@@ -94,7 +94,6 @@ impl ManagerDaemon {
     /// If the kernel has no random numbers, or `poll` fails.
     pub fn turn(&mut self, wait: Duration) -> io::Result<()> {
         let ready = self.wait(wait)?;
-        self.server.accept();
         let mut messages: Vec<ToManager> = Vec::new();
         for peer in ready {
             let peer = self.server.poll(peer, &mut messages);
@@ -129,7 +128,7 @@ impl ManagerDaemon {
     }
 
     /// Waits for events; returns the connections with work to do.
-    fn wait(&self, max: Duration) -> io::Result<Vec<PeerId>> {
+    fn wait(&mut self, max: Duration) -> io::Result<Vec<PeerId>> {
         let mut wait = max;
         if self.machine.deadline() != Time::NEVER {
             wait = wait.min(self.clock.until(self.machine.deadline()));
@@ -137,10 +136,11 @@ impl ManagerDaemon {
         let due = self.server.deadline().into_iter().chain(self.metrics.as_ref().and_then(MetricsServer::deadline));
         let due = due.chain(self.observer.as_ref().map(|observer| observer.status_due()));
         wait = due.min().map_or(wait, |time| wait.min(time.saturating_duration_since(Instant::now())));
-        let mut fds: Vec<PollFd<'_>> = self.server.poll_fds().collect();
+        let mut fds: Vec<PollFd<'_>> = vec![self.server.poll_fd()];
         fds.extend(self.metrics.iter().flat_map(MetricsServer::poll_fds));
         poll_descriptors(&mut fds, wait)?;
-        Ok(self.server.ready(&fds))
+        drop(fds);
+        Ok(self.server.ready())
     }
 
     /// Runs the machine's actions and reports closed connections to it, until neither is left.

@@ -18,6 +18,7 @@ use units::Time;
 
 use super::credential::ControlCredential;
 use super::data_plane::DataPlane;
+use super::disconnect::DisconnectCause;
 use super::event_log::DisconnectLog;
 use super::listener::AccessPolicy;
 use super::metrics::{MetricsServer, pages};
@@ -60,6 +61,9 @@ struct ManagerLink {
     node_id: Option<AggregationNodeId>,
     heartbeat_interval: Duration,
     next_heartbeat_at: Instant,
+    /// Heartbeats since the registration; the first of each `heartbeats_per_report` has a report.
+    heartbeats: u32,
+    heartbeats_per_report: u32,
     last_received_at: Instant,
     retry_at: Instant,
     backoff: RetryBackoff,
@@ -96,6 +100,8 @@ impl NodeControl {
                 node_id: None,
                 heartbeat_interval: Duration::from_millis(500),
                 next_heartbeat_at: now,
+                heartbeats: 0,
+                heartbeats_per_report: 1,
                 last_received_at: now,
                 retry_at: now,
                 backoff: RetryBackoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY),
@@ -133,7 +139,7 @@ impl NodeControl {
     pub fn poll_fds(&self) -> Vec<PollFd<'_>> {
         let sessions = self.link.session.iter().chain(self.children.values()).map(ControlSession::poll_fd);
         let metrics = self.metrics.iter().flat_map(MetricsServer::poll_fds);
-        sessions.chain(self.server.poll_fds()).chain(metrics).collect()
+        sessions.chain([self.server.poll_fd()]).chain(metrics).collect()
     }
 
     /// The longest wait if no descriptor becomes ready.
@@ -153,7 +159,6 @@ impl NodeControl {
 
     /// Processes everything that is ready.
     pub fn turn(&mut self, seats: &mut impl DataPlane) {
-        self.server.accept();
         self.poll_server();
         self.poll_children();
         self.poll_link();
@@ -186,7 +191,7 @@ impl NodeControl {
     fn poll_server(&mut self) {
         let now = self.clock.now();
         let mut commands = Vec::<NodeCommand>::new();
-        for peer in self.server.peers() {
+        for peer in self.server.ready() {
             self.server.poll(peer, &mut commands);
             commands.drain(..).for_each(|command| self.agent.handle_command(now, CommandSource::Node(peer), command));
         }
@@ -228,7 +233,9 @@ impl NodeControl {
         for message in messages {
             self.link.last_received_at = Instant::now();
             match message {
-                FromManager::Registered { node, heartbeat_ms, .. } => self.registered(node, heartbeat_ms),
+                FromManager::Registered { node, heartbeat_ms, heartbeats_per_report, .. } => {
+                    self.registered(node, heartbeat_ms, heartbeats_per_report)
+                }
                 FromManager::Rejected { request, error } if request == REGISTRATION_REQUEST => {
                     warn!(target: NODE_TARGET, cause = error.cause(), "the manager rejected this node: {error}");
                     self.link.backoff.skip_to_max();
@@ -241,15 +248,22 @@ impl NodeControl {
             }
         }
         if let Err(disconnect) = outcome {
-            self.lose_manager(&disconnect.why);
+            self.lose_manager(&match disconnect.cause {
+                DisconnectCause::WrongSecret => format!("wrong secret: {}", disconnect.why),
+                _ => disconnect.why,
+            });
         }
     }
 
-    fn registered(&mut self, node: AggregationNodeId, heartbeat_ms: u32) {
+    fn registered(&mut self, node: AggregationNodeId, heartbeat_ms: u32, heartbeats_per_report: u32) {
         self.link.node_id = Some(node);
         self.link.backoff.reset();
         self.link.heartbeat_interval = Duration::from_millis(heartbeat_ms.clamp(10, 60_000).into());
         self.link.next_heartbeat_at = Instant::now();
+        // The manager answers reports, and a node that gets no answer gives it up.
+        let interval_ms = self.link.heartbeat_interval.as_millis().max(1);
+        let most = (MANAGER_TIMEOUT.as_millis() / 2 / interval_ms).max(1) as u32;
+        (self.link.heartbeats, self.link.heartbeats_per_report) = (0, heartbeats_per_report.clamp(1, most));
         for seats in split_into_messages(self.agent.held_seats()) {
             self.send_to_manager(&ToManager::HeldSeats { seats });
         }
@@ -268,14 +282,19 @@ impl NodeControl {
         if self.link.node_id.is_some() {
             let heartbeat = |group| SeatHeartbeat { group, operations: seats.operations(group) };
             let held = self.agent.seats().into_iter().map(heartbeat).collect();
-            self.send_to_manager(&ToManager::Heartbeat { seats: held, report: seats.report() });
+            let has_report = self.link.heartbeats.is_multiple_of(self.link.heartbeats_per_report);
+            self.link.heartbeats = self.link.heartbeats.wrapping_add(1);
+            let report = has_report.then(|| seats.report());
+            self.send_to_manager(&ToManager::Heartbeat { seats: held, report });
         }
     }
 
     fn lose_manager(&mut self, why: &str) {
         // Logged once, not at every attempt.
-        if self.link.node_id.is_some() || self.link.backoff.is_first() {
+        if self.link.node_id.is_some() {
             warn!(target: NODE_TARGET, manager = %self.manager, why, "lost the manager at {}: {why}; open groups continue", self.manager);
+        } else if self.link.backoff.is_first() {
+            warn!(target: NODE_TARGET, manager = %self.manager, why, "cannot register with the manager at {}: {why}; trying again", self.manager);
         }
         self.close_link();
     }

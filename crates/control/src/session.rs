@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::connection_set::Interest;
 use super::credential::{ControlCredential, CredentialClaim};
 use super::disconnect::{Disconnect, DisconnectCause};
 use super::secret::ClusterSecret;
@@ -31,8 +32,6 @@ const MAX_EARLY_MESSAGES: usize = 64;
 const MAX_READ_BYTES_PER_POLL: usize = 256 << 10;
 /// What encryption adds to the bytes that are received and not complete yet.
 const MAX_RECORD_OVERHEAD: usize = 64;
-/// Bytes of one read.
-const READ_BYTES: usize = 16 << 10;
 /// Time for the handshake, and for a message from its first to its last byte.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The kernel detects a vanished host after 10 s and three probes, even if the connection is idle.
@@ -169,6 +168,11 @@ impl ControlSession {
         self.stream.poll_fd()
     }
 
+    /// The same for [`ConnectionSet`](super::connection_set::ConnectionSet).
+    pub(super) fn interest(&self) -> Interest {
+        if self.stream.queued_bytes() > 0 { Interest::InputAndOutput } else { Interest::Input }
+    }
+
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, HandshakeState::Open)
     }
@@ -246,19 +250,16 @@ impl ControlSession {
         Ok(self.stream.flush()?)
     }
 
-    /// Reads the available bytes, up to the limit; true at the end of the stream. Frames before the end still count.
+    /// Reads the available bytes, up to the limit; true at the end of the stream. Frames before the end still count. What is left in the
+    /// kernel makes the descriptor ready again.
     fn receive(&mut self) -> Result<bool, Disconnect> {
-        for _ in 0..MAX_READ_BYTES_PER_POLL / READ_BYTES {
-            if self.stream.unread_bytes() > self.max_frame_bytes() + LENGTH_BYTES + MAX_RECORD_OVERHEAD {
-                break;
-            }
-            match self.stream.fill(READ_BYTES)? {
-                ReadOutcome::Received => {}
-                ReadOutcome::WouldBlock => break,
-                ReadOutcome::Closed => return Ok(true),
-            }
+        let limit = self.max_frame_bytes() + LENGTH_BYTES + MAX_RECORD_OVERHEAD;
+        // One more than any frame has, so that a longer one is noticed.
+        let room = (limit + 1).saturating_sub(self.stream.unread_bytes());
+        match room {
+            0 => Ok(false),
+            _ => Ok(self.stream.fill(room.min(MAX_READ_BYTES_PER_POLL))? == ReadOutcome::Closed),
         }
-        Ok(false)
     }
 
     fn max_frame_bytes(&self) -> usize {

@@ -156,13 +156,14 @@ pub enum ToManager {
         /// Some of them.
         seats: Vec<HeldSeat>,
     },
-    /// The node is alive and holds these seats. The reply is [`FromManager::HeartbeatAck`].
+    /// The node is alive and holds these seats. The reply to one with a report is [`FromManager::HeartbeatAck`].
     #[serde(rename = "beat")]
     Heartbeat {
         /// All its seats.
         seats: Vec<SeatHeartbeat>,
-        /// Its statistics.
-        report: NodeReport,
+        /// Its statistics, in as many heartbeats as [`FromManager::Registered`] says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        report: Option<NodeReport>,
     },
     /// A node found an error in a group, such as a neighbour that does not answer.
     #[serde(rename = "node_trouble")]
@@ -280,8 +281,11 @@ pub enum FromManager {
         /// Interval between heartbeats.
         #[serde(rename = "beat_ms")]
         heartbeat_ms: u32,
+        /// One of so many heartbeats has a report, the first included. Managers of version 0.2.0 and before want one in each.
+        #[serde(default = "in_each_heartbeat")]
+        heartbeats_per_report: u32,
     },
-    /// The manager received a heartbeat.
+    /// The manager received a heartbeat with a report.
     #[serde(rename = "heard")]
     HeartbeatAck,
     /// A command for a node.
@@ -303,6 +307,10 @@ pub enum FromManager {
         #[serde(rename = "accounts")]
         histories: Vec<JobHistory>,
     },
+}
+
+fn in_each_heartbeat() -> u32 {
+    1
 }
 
 /// What a node must do, from the manager or from its parent node.
@@ -375,5 +383,25 @@ impl NodeReply {
         match self {
             Self::Installed { group } | Self::Rejected { group, .. } | Self::Removed { group, .. } => *group,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upgrades go host by host: each side reads what the other said before reports were seldom.
+    #[test]
+    fn heartbeats_of_the_version_before_are_read() {
+        let registered = r#"{"registered":{"request":1,"node":7,"beat_ms":500}}"#;
+        let registered: FromManager = serde_json::from_str(registered).expect("an older manager's answer");
+        assert!(matches!(registered, FromManager::Registered { heartbeats_per_report: 1, .. }), "{registered:?}");
+        let report = serde_json::to_string(&NodeReport { operations: 3, ..NodeReport::default() }).expect("JSON");
+        let beat = format!(r#"{{"beat":{{"seats":[[7,1,3]],"report":{report}}}}}"#);
+        let beat: ToManager = serde_json::from_str(&beat).expect("an older node's heartbeat");
+        let ToManager::Heartbeat { report: Some(report), .. } = beat else { panic!("{beat:?}") };
+        assert_eq!(report.operations, 3);
+        let short = serde_json::to_string(&ToManager::Heartbeat { seats: Vec::new(), report: None }).expect("JSON");
+        assert_eq!(short, r#"{"beat":{"seats":[]}}"#);
     }
 }

@@ -10,8 +10,8 @@ use super::job_history::JobEvent;
 use super::limits::*;
 use super::machine::Manager;
 use super::message::{
-    Capacity, FromManager, GroupKey, HeldSeat, LateChild, NodeCommand, NodeDescriptor, NodeReport, RemovalScope,
-    RequestId, SeatHeartbeat,
+    Capacity, FromManager, GroupKey, HeldSeat, NodeCommand, NodeDescriptor, NodeReport, RemovalScope, RequestId,
+    SeatHeartbeat,
 };
 use super::records::{GroupRecord, GroupState, JobNumberSource, JobRecord, NodeLiveness, NodeRecord, Reservation};
 use super::topology_plan::find_cycle;
@@ -20,6 +20,9 @@ use super::{AggregationNodeId, JobTicket, PeerId};
 
 /// Longer than any version string.
 const MAX_VERSION_CHARS: usize = 32;
+/// With the default interval a node reports once a second, as often as anybody looks. A report takes most of the manager's time for a
+/// heartbeat, and the answer most of the rest.
+const HEARTBEATS_PER_REPORT: u32 = 2;
 
 impl Manager {
     pub(super) fn register(
@@ -58,7 +61,8 @@ impl Manager {
         self.count("nodes registered");
         self.log(ManagerEvent::NodeRegistered { name, node: number });
         let heartbeat_ms = (self.settings.heartbeat_interval.as_nanos() / 1_000_000).clamp(10, 60_000) as u32;
-        self.send(from, FromManager::Registered { request, node: number, heartbeat_ms });
+        let heartbeats_per_report = HEARTBEATS_PER_REPORT;
+        self.send(from, FromManager::Registered { request, node: number, heartbeat_ms, heartbeats_per_report });
         Ok(())
     }
 
@@ -201,22 +205,17 @@ impl Manager {
         now: Time,
         from: PeerId,
         seats: Vec<SeatHeartbeat>,
-        report: NodeReport,
+        report: Option<NodeReport>,
     ) -> Result<(), ControlError> {
         let name = self.node_at(from)?;
         if seats.len() > MAX_GROUPS {
             return Err(ControlError::too_many("seats", MAX_GROUPS));
         }
         let Some(record) = self.nodes.get_mut(&name) else { return Ok(()) };
-        let dropped = report
-            .dropped
-            .into_iter()
-            .take(MAX_COUNTERS)
-            .map(|(cause, count)| (validate::sanitize_text(&cause), count));
-        let late = report.late.into_iter().take(MAX_LATE_CHILDREN); // P-108
-        let late = late.map(|child| LateChild { name: validate::sanitize_text(&child.name), ..child }).collect();
-        let times = report.times.into_iter().take(MAX_TIME_CLASSES).collect();
-        record.report = NodeReport { dropped: dropped.collect(), late, times, ..report };
+        let has_report = report.is_some();
+        if let Some(report) = report {
+            record.report = sanitize_report(report);
+        }
         let since = match record.liveness {
             NodeLiveness::Alive { since, .. } => since,
             _ => now,
@@ -225,7 +224,9 @@ impl Manager {
         let held: BTreeSet<GroupKey> = seats.iter().map(|seat| seat.group).collect();
         let missing: Vec<GroupKey> =
             record.reservations.keys().filter(|group| !held.contains(group)).copied().collect();
-        self.send(from, FromManager::HeartbeatAck);
+        if has_report {
+            self.send(from, FromManager::HeartbeatAck);
+        }
         for group in missing {
             self.missing_seat(now, &name, group, since);
         }
@@ -354,4 +355,16 @@ impl Manager {
             );
         }
     }
+}
+
+/// Cuts what is too long, and removes what a terminal would interpret (P-108).
+fn sanitize_report(mut report: NodeReport) -> NodeReport {
+    report.late.truncate(MAX_LATE_CHILDREN);
+    report.late.iter_mut().for_each(|child| validate::sanitize(&mut child.name));
+    report.times.truncate(MAX_TIME_CLASSES);
+    if report.dropped.len() > MAX_COUNTERS || report.dropped.keys().any(|cause| !validate::is_sane(cause)) {
+        let causes = std::mem::take(&mut report.dropped).into_iter().take(MAX_COUNTERS);
+        report.dropped = causes.map(|(cause, count)| (validate::sanitize_text(&cause), count)).collect();
+    }
+    report
 }

@@ -22,6 +22,19 @@ pub(super) fn name(text: &str, of: &str) -> Result<(), ControlError> {
     Ok(())
 }
 
+/// True if [`sanitize_text`] would leave a text as it is; for most texts, the bytes alone say so.
+pub(super) fn is_sane(text: &str) -> bool {
+    let is_printable = |byte: &u8| matches!(byte, b' '..=b'~');
+    text.len() <= MAX_TEXT_BYTES && text.as_bytes().iter().all(is_printable)
+}
+
+/// The same for a text that is usually sane.
+pub(super) fn sanitize(text: &mut String) {
+    if !is_sane(text) {
+        *text = sanitize_text(text);
+    }
+}
+
 /// Text for logs, cut to [`MAX_TEXT_BYTES`] and without control characters, which a terminal would interpret.
 pub(super) fn sanitize_text(text: &str) -> String {
     let printable = text.chars().map(|character| if character.is_control() { ' ' } else { character });

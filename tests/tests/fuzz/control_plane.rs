@@ -49,7 +49,10 @@ fn messages() -> Vec<Vec<u8>> {
         ToManager::CloseJob { request, ticket },
         ToManager::Register { request, node, version: "0".to_owned() },
         ToManager::HeldSeats { seats: Vec::new() },
-        ToManager::Heartbeat { seats: vec![SeatHeartbeat { group, operations: 3 }], report: NodeReport::default() },
+        ToManager::Heartbeat {
+            seats: vec![SeatHeartbeat { group, operations: 3 }],
+            report: Some(NodeReport::default()),
+        },
         ToManager::NodeFailure { group, what: "lost".to_owned() },
         ToManager::Reply(NodeReply::Installed { group }),
         ToManager::Status { request },

@@ -58,6 +58,8 @@ struct SwarmMember {
     stream: TcpStream,
     received: Vec<u8>,
     seats: BTreeMap<GroupKey, u64>,
+    /// What the manager asked for when the node registered.
+    heartbeats_per_report: u64,
 }
 
 struct SwarmMembers {
@@ -99,15 +101,25 @@ impl SwarmMembers {
                 capacity: Capacity { seats: 1024, operations: 1 << 20, bytes: 1 << 40 },
             };
             send(&mut stream, &ToManager::Register { request: RequestId(1), node, version: "0.2.0".to_owned() });
-            let mut member = SwarmMember { stream, received: Vec::new(), seats: BTreeMap::new() };
+            let mut member =
+                SwarmMember { stream, received: Vec::new(), seats: BTreeMap::new(), heartbeats_per_report: 0 };
             // One after another: the manager drops the oldest of many connections whose handshake is not done. The first answer is its
             // hello, the second says that the node is registered.
-            for _ in 0..2 {
-                while member.next_message().is_none() {
+            let mut next_message = || {
+                loop {
+                    if let Some(message) = member.next_message() {
+                        return message;
+                    }
                     std::thread::sleep(Duration::from_micros(200));
                 }
-            }
-            member
+            };
+            next_message();
+            let registered = next_message();
+            let Ok(FromManager::Registered { heartbeats_per_report, .. }) = serde_json::from_slice(&registered)
+            else {
+                panic!("not registered: {}", String::from_utf8_lossy(&registered))
+            };
+            SwarmMember { heartbeats_per_report: heartbeats_per_report.into(), ..member }
         };
         Self { members: (0..nodes).map(member).collect(), began: Instant::now(), round: 0 }
     }
@@ -165,6 +177,7 @@ impl SwarmMembers {
                 times: vec![0, 0, 0, 0, self.round * 20, self.round * 200, self.round * 30, self.round],
                 late: (0..LATE_CHILDREN).map(late).collect(),
             };
+            let report = (self.round - 1).is_multiple_of(member.heartbeats_per_report).then_some(report);
             send(&mut member.stream, &ToManager::Heartbeat { seats: seats.collect(), report });
         }
     }

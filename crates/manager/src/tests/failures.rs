@@ -16,6 +16,24 @@ fn all_hosts() -> GroupRequest {
     request(leaders((0..3).flat_map(|rack| [rack * 16, rack * 16 + 1])), 4, 64)
 }
 
+/// P-85: between two reports, heartbeats only say that the node lives.
+#[test]
+fn a_heartbeat_without_a_report_keeps_the_node_and_its_last_report() {
+    let mut cluster =
+        SimulatedCluster::new(1, ManagerSettings::default(), vec![descriptor(0, "only", &[], &[], LARGE_CAPACITY)]);
+    let heartbeat = |report| ToManager::Heartbeat { seats: Vec::new(), report };
+    let report = NodeReport { operations: 42, ..NodeReport::default() };
+    cluster.send_to_manager(ClusterEndpoint::Node(0), heartbeat(Some(report)));
+    for _ in 0..20 {
+        cluster.send_to_manager(ClusterEndpoint::Node(0), heartbeat(None));
+        cluster.deliver_all();
+        cluster.now = cluster.now + millis(500);
+        cluster.manager.handle_timeout(cluster.now);
+    }
+    let status = cluster.manager.status();
+    assert_eq!((status.nodes[0].alive, status.nodes[0].report.operations), (true, 42));
+}
+
 #[test]
 fn a_lost_node_revokes_its_groups_and_a_new_one_avoids_it() {
     let mut cluster = two_levels(3);

@@ -65,7 +65,7 @@ fn a_credential_gives_the_rights_of_its_job_and_no_others() {
     for of_cluster in [
         ToManager::Register { request: RequestId(1), node, version: String::new() },
         ToManager::HeldSeats { seats: Vec::new() },
-        ToManager::Heartbeat { seats: Vec::new(), report: NodeReport::default() },
+        ToManager::Heartbeat { seats: Vec::new(), report: Some(NodeReport::default()) },
         ToManager::NodeFailure { group, what: String::new() },
         ToManager::Reply(NodeReply::Installed { group }),
         ToManager::Status { request: RequestId(1) },
@@ -183,7 +183,10 @@ fn only_registered_nodes_may_send_node_messages() {
     let mut cluster = one_node();
     let group = GroupKey { group: units::GroupId(1), epoch: units::Epoch(1) };
     for message in [
-        ToManager::Heartbeat { seats: vec![SeatHeartbeat { group, operations: 1 }], report: NodeReport::default() },
+        ToManager::Heartbeat {
+            seats: vec![SeatHeartbeat { group, operations: 1 }],
+            report: Some(NodeReport::default()),
+        },
         ToManager::HeldSeats { seats: Vec::new() },
         ToManager::NodeFailure { group, what: String::new() },
         ToManager::Reply(NodeReply::Installed { group }),
@@ -310,7 +313,10 @@ fn a_status_of_a_full_manager_fits_into_a_message() {
             times: vec![most; 1_000],
             late: vec![late; 100],
         };
-        cluster.send_to_manager(ClusterEndpoint::Node(node), ToManager::Heartbeat { seats: Vec::new(), report });
+        cluster.send_to_manager(
+            ClusterEndpoint::Node(node),
+            ToManager::Heartbeat { seats: Vec::new(), report: Some(report) },
+        );
     }
     cluster.deliver_all();
     // The test driver asserts that every message fits.
@@ -344,7 +350,10 @@ fn a_status_has_all_nodes_and_jobs_of_a_busy_cluster() {
             late: (0..8).map(late).collect(),
             ..NodeReport::default()
         };
-        cluster.send_to_manager(ClusterEndpoint::Node(node), ToManager::Heartbeat { seats: Vec::new(), report });
+        cluster.send_to_manager(
+            ClusterEndpoint::Node(node),
+            ToManager::Heartbeat { seats: Vec::new(), report: Some(report) },
+        );
     }
     cluster.deliver_all();
     let received = reply_to(&mut cluster, 0, |request| ToManager::Status { request });

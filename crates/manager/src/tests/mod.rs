@@ -184,7 +184,7 @@ impl SimulatedCluster {
         let seats = seats.into_iter().map(|group| SeatHeartbeat { group, operations: folded(&group) }).collect();
         self.send_to_manager(
             ClusterEndpoint::Node(index),
-            ToManager::Heartbeat { seats, report: NodeReport::default() },
+            ToManager::Heartbeat { seats, report: Some(NodeReport::default()) },
         );
     }
 

@@ -221,6 +221,13 @@ impl JobProcess {
         ranks_per_cpu(&self.machines, ranks)
     }
 
+    /// The machine with the most ranks per CPU among these ranks, if it has fewer CPUs than ranks.
+    pub(crate) fn most_oversubscribed(&self, ranks: &[u32]) -> Option<OversubscribedMachine> {
+        let machine = most_oversubscribed(&self.machines, ranks)?;
+        let host = self.host_names.get(machine.0 as usize).cloned().unwrap_or_default();
+        Some(OversubscribedMachine { host, ranks: machine.1, cpus: machine.2 })
+    }
+
     /// A name that only this job's processes can compute.
     pub(crate) fn secret_name(&self, context: GroupId, leader: u32, what: &str) -> String {
         format!("pleach-{:016x}", self.secret_number(context, &format!("{leader}-{what}")))
@@ -341,6 +348,25 @@ fn cpu_sharing(machines: &[(String, u32)], rank: u32) -> CpuSharing {
     }
 }
 
+/// A machine that has fewer CPUs than ranks.
+pub(crate) struct OversubscribedMachine {
+    /// The host of one of its ranks.
+    pub host: String,
+    pub ranks: u32,
+    pub cpus: u32,
+}
+
+/// One rank of that machine, how many ranks it has, and its CPUs.
+fn most_oversubscribed(machines: &[(String, u32)], ranks: &[u32]) -> Option<(u32, u32, u32)> {
+    let on_machine_of = |rank: u32| {
+        let (machine, cpus) = machines.get(rank as usize)?;
+        let count = ranks.iter().filter(|other| machines.get(**other as usize).is_some_and(|(of, _)| of == machine));
+        Some((rank, count.count() as u32, *cpus))
+    };
+    let found = ranks.iter().filter_map(|rank| on_machine_of(*rank)).filter(|(_, count, cpus)| count > cpus);
+    found.max_by(|a, b| (u64::from(a.1) * u64::from(b.2)).cmp(&(u64::from(b.1) * u64::from(a.2))))
+}
+
 fn ranks_per_cpu(machines: &[(String, u32)], ranks: impl Iterator<Item = u32>) -> u32 {
     let mut counts: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
     for (machine, machine_cpus) in ranks.filter_map(|rank| machines.get(rank as usize)) {
@@ -384,6 +410,20 @@ mod tests {
         assert_eq!(ranks_per_cpu(&machines, 5..10), 1);
         assert_eq!(ranks_per_cpu(&machines, [0, 5, 9].into_iter()), 1);
         assert_eq!(ranks_per_cpu(&machines, [].into_iter()), 1);
+    }
+
+    #[test]
+    fn an_oversubscribed_machine_has_fewer_cpus_than_ranks() {
+        let machines = machines();
+        assert_eq!(most_oversubscribed(&machines, &[0, 1, 5, 6, 7, 8, 9]), None);
+        let found = most_oversubscribed(&machines, &[0, 1, 2, 9]);
+        assert!(matches!(found, Some((0..=2, 3, 2))), "{found:?}");
+        let twice = [machines, vec![("d".to_owned(), 1); 3]].concat();
+        let all: Vec<u32> = (0..13).collect();
+        assert!(
+            matches!(most_oversubscribed(&twice, &all), Some((10..=12, 3, 1))),
+            "three per CPU are more than five on two"
+        );
     }
 
     #[test]

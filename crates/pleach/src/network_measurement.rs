@@ -10,6 +10,7 @@ use reduce::{ElementType, Operator, ReductionKind};
 
 use crate::communicator::Communicator;
 use crate::error::Error;
+use crate::job_process::OversubscribedMachine;
 use crate::network_costs::{NetworkCosts, VERSION};
 
 /// Operations before the timed ones, and timed ones: the median counts.
@@ -22,10 +23,13 @@ impl Communicator {
     /// less than a second on a fast network. Operations must not be in flight.
     ///
     /// # Errors
-    /// If all ranks are on one host, or a rank is lost.
+    /// If all ranks are on one host, ranks share a processor, or a rank is lost.
     pub fn measure_network(&self) -> Result<NetworkCosts, Error> {
         if self.hosts() < 2 {
             return Err(Error::invalid("all ranks are on one host: there is no network between them to measure"));
+        }
+        if let Some(machine) = self.inner().process().most_oversubscribed(self.inner().world_ranks()) {
+            return Err(Error::invalid(shared_processors(&machine)));
         }
         let statistics = self.statistics();
         let short_ns = self.measure_probe(SHORT_PROBE, SHORT_ROUNDS)?;
@@ -73,6 +77,15 @@ impl Communicator {
         }
         Ok(times)
     }
+}
+
+/// The wait for a processor is much longer than a message takes, and nothing tells them apart.
+fn shared_processors(machine: &OversubscribedMachine) -> String {
+    let OversubscribedMachine { host, ranks, cpus } = machine;
+    format!(
+        "{ranks} ranks share {cpus} processors on the machine of host {host}: waiting for a processor would count as the network's \
+         time; start at most one rank per processor, best one rank on each host"
+    )
 }
 
 /// Sums of `double`, as most programs have.

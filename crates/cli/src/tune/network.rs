@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use pleach::NetworkCosts;
+use pleach::{Communicator, NetworkCosts};
 use serde::Serialize;
 
 use lab::CommandOutcome;
@@ -29,18 +29,24 @@ pub(super) fn run(arguments: &TuneArgs) -> Result<CommandOutcome> {
         return show(arguments, source, file.filter(|_| costs.is_some()), costs);
     }
     let world = pleach::join()?;
+    let measured = measure(&world);
+    if world.rank() > 0 {
+        // Rank 0's file counts for all, and all have the same result.
+        return Ok(measured.map_or(CommandOutcome::Failed, |_| CommandOutcome::Passed));
+    }
+    let costs = measured?;
+    let file = file.context("neither PLEACH_CACHE nor XDG_CACHE_HOME nor HOME is set: the costs were not saved")?;
+    costs.save(&file).with_context(|| format!("cannot write {}", file.display()))?;
+    show(arguments, "measured now", Some(file), Some(costs))
+}
+
+fn measure(world: &Communicator) -> Result<NetworkCosts> {
     ensure!(
         world.hosts() > 1,
         "this measures the network between hosts, and all ranks are on one host: start it on several, such as \
          `pleach launch --hosts a,b -- pleach tune --network`"
     );
-    let costs = world.measure_network()?;
-    if world.rank() > 0 {
-        return Ok(CommandOutcome::Passed); // Rank 0's file counts for all.
-    }
-    let file = file.context("neither PLEACH_CACHE nor XDG_CACHE_HOME nor HOME is set: the costs were not saved")?;
-    costs.save(&file).with_context(|| format!("cannot write {}", file.display()))?;
-    show(arguments, "measured now", Some(file), Some(costs))
+    world.measure_network().context("nothing was measured or saved")
 }
 
 fn show(

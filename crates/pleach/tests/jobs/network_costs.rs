@@ -7,13 +7,16 @@ use super::{in_every_layout, world};
 
 #[test]
 fn all_ranks_measure_the_same_network() {
-    in_every_layout("network_costs::all_ranks_measure_the_same_network", 3, || {
+    in_every_layout("network_costs::all_ranks_measure_the_same_network", 2, || {
         let world = world();
         let before = world.statistics();
         let measured = world.measure_network();
         if world.hosts() == 1 {
             let error = measured.expect_err("there is no network").to_string();
             return assert!(error.contains("on one host"), "{error}");
+        }
+        if processors() < 2 {
+            return assert!(measured.is_err(), "{measured:?}");
         }
         let costs = measured.expect("every rank takes part");
         assert_eq!(world.statistics(), before, "the measurement does not count");
@@ -24,7 +27,27 @@ fn all_ranks_measure_the_same_network() {
         assert!((100..100_000_000).contains(&costs.message_ns), "{costs:?}");
         let mut sum = [1_u64];
         world.all_reduce(&mut sum, Operator::Sum).expect("every rank takes part");
-        assert_eq!(sum, [3]);
+        assert_eq!(sum, [2]);
+    });
+}
+
+fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
+}
+
+/// Regression: the wait for a processor was saved as the time of the network.
+#[test]
+fn ranks_that_share_a_processor_measure_no_network() {
+    const TEST: &str = "network_costs::ranks_that_share_a_processor_measure_no_network";
+    let ranks = RankProcesses::new(TEST, processors() + 1).with("PLEACH_SHARED_MEMORY", "off");
+    ranks.run(|| {
+        let world = world();
+        let error = world.measure_network().expect_err("it would be wrong").to_string();
+        let expected = format!("{} ranks share {} processors", processors() + 1, processors());
+        assert!(error.starts_with(&expected) && error.contains("one rank on each host"), "{error}");
+        let mut sum = [1_u32];
+        world.all_reduce(&mut sum, Operator::Sum).expect("the communicator still works");
+        assert_eq!(sum, [world.size()]);
     });
 }
 

@@ -7,9 +7,13 @@ use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use control::{AccessPolicy, CREDENTIAL_VARIABLE, ClusterSecret, DEFAULT_CREDENTIAL_LIFETIME, JobCredential};
+use anyhow::{Context, Result, anyhow};
+use control::{
+    AccessPolicy, CREDENTIAL_VARIABLE, ClientError, ClusterSecret, DEFAULT_CREDENTIAL_LIFETIME, JobCredential,
+    ManagerClient,
+};
 use lab::text_file::read_text;
 use manager::message::Quota;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -118,9 +122,11 @@ pub(crate) fn authentication(allow_unauthenticated: Option<bool>) -> AccessPolic
 
 /// Resolves an address with a port.
 pub(crate) fn resolve(text: &str) -> Result<SocketAddr> {
-    let mut found = text
-        .to_socket_addrs()
-        .with_context(|| format!("{text} is not an address; write HOST:PORT, for example {DEFAULT_MANAGER}"))?;
+    let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let mut found = text.to_socket_addrs().with_context(|| match has_port {
+        true => format!("the address of {text} is not found"),
+        false => format!("{text} is not an address; write HOST:PORT, for example {DEFAULT_MANAGER}"),
+    })?;
     found.next().with_context(|| format!("{text} resolves to no address"))
 }
 
@@ -141,6 +147,16 @@ pub(crate) struct ManagerConnectionArgs {
 }
 
 impl ManagerConnectionArgs {
+    /// Connects to the manager.
+    pub(crate) fn connect(&self, timeout: Duration) -> Result<ManagerClient> {
+        ManagerClient::connect(self.address()?, self.secret()?, timeout).map_err(|error| match error {
+            ClientError::Lost { .. } | ClientError::TimedOut { .. } => {
+                anyhow!("{error}; is `pleach manager` running there? --manager and PLEACH_MANAGER name another")
+            }
+            error => error.into(),
+        })
+    }
+
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         manager(self.manager.as_deref())
     }

@@ -177,6 +177,10 @@ fn run_here(
     faults: Option<&PathBuf>,
     output: OutputMode,
 ) -> Result<ExitCode> {
+    if let Some(program) = arguments.program.first().filter(|program| rank::is_missing(program)) {
+        eprintln!("pleach launch: cannot run {}: there is no such program", program.display());
+        return Ok(ExitCode::from(rank::NO_PROGRAM));
+    }
     // Blocked until the supervisor reads them, so that an early signal does not leave processes behind.
     let signals = take_over_signals().context("cannot block signals")?;
     let per_host = arguments.ranks_per_host.unwrap_or(1);

@@ -150,8 +150,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints an error.
+/// Prints an error. What every rank of a job gets alike, only rank 0 prints.
 fn report_error(error: &anyhow::Error) -> ExitCode {
+    let is_same_at_all_ranks =
+        error.downcast_ref::<pleach::JoinError>().is_some_and(pleach::JoinError::is_same_at_all_ranks);
+    if is_same_at_all_ranks && std::env::var("PLEACH_RANK").is_ok_and(|rank| rank != "0") {
+        return ExitCode::from(2);
+    }
     // In one write: the ranks of a job may print at the same time. A failure to write is ignored.
     let _ = std::io::stderr().write_all(format!("error: {error:#}\n").as_bytes());
     ExitCode::from(2)

@@ -190,6 +190,11 @@ pub enum JoinError {
 }
 
 impl JoinError {
+    /// True if every rank of the job gets the same error: then it is enough if rank 0 prints it.
+    pub fn is_same_at_all_ranks(&self) -> bool {
+        matches!(self, Self::NoNodes { .. } | Self::SecurityMismatch { .. })
+    }
+
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, source }
     }

@@ -3,6 +3,7 @@
 //! In: the leaders of hosts and the settings. Out: the communicator has a tree, or a reason why it has none. Without a tree the
 //! hosts do everything among themselves, so a failed request is an error only for a job that requires nodes.
 
+use std::fmt;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -206,6 +207,28 @@ fn return_tree(communicator: &CommunicatorInner) {
     }
 }
 
+/// Why the manager gave no tree.
+enum RequestError {
+    /// The credential or the manager's address is unusable.
+    Settings(String),
+    Manager(ClientError),
+}
+
+impl From<ClientError> for RequestError {
+    fn from(error: ClientError) -> Self {
+        Self::Manager(error)
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settings(what) => f.write_str(what),
+            Self::Manager(error) => error.fmt(f),
+        }
+    }
+}
+
 /// Asks the manager for a tree. Any failure becomes a reason to continue without.
 fn ask(communicator: &CommunicatorInner, distribution: DistributionSpec) -> AggregationReply {
     let process = communicator.process();
@@ -229,7 +252,7 @@ fn ask(communicator: &CommunicatorInner, distribution: DistributionSpec) -> Aggr
     let opened = client.and_then(|mut client| {
         let opened = client.open_group(group_request(communicator, distribution));
         process.shared.engine().manager = Some(client);
-        opened
+        opened.map_err(RequestError::Manager)
     });
     match opened {
         Ok(group) => {
@@ -243,10 +266,10 @@ fn ask(communicator: &CommunicatorInner, distribution: DistributionSpec) -> Aggr
         }
         Err(error) => {
             reply.no_tree = match &error {
-                ClientError::Rejected(ControlError::NodeFull { .. } | ControlError::QuotaFull { .. }) => {
-                    NoTreeReason::Full
-                }
-                ClientError::Rejected(_) => NoTreeReason::Unserved,
+                RequestError::Manager(ClientError::Rejected(
+                    ControlError::NodeFull { .. } | ControlError::QuotaFull { .. },
+                )) => NoTreeReason::Full,
+                RequestError::Manager(ClientError::Rejected(_)) => NoTreeReason::Unserved,
                 _ => NoTreeReason::Unmanaged,
             };
             reply.reason = error.to_string();
@@ -273,18 +296,21 @@ fn connect(
     communicator: &CommunicatorInner,
     admission: Option<JobAdmission>,
     admitted: &mut Option<JobAdmission>,
-) -> Result<ManagerClient, ClientError> {
+) -> Result<ManagerClient, RequestError> {
     let process = communicator.process();
-    let unreachable = |why: String| ClientError::Lost { manager: SocketAddr::from(([0, 0, 0, 0], 0)), why };
-    let credential = ControlCredential::from_environment().map_err(|error| unreachable(error.to_string()))?;
+    let credential =
+        ControlCredential::from_environment().map_err(|error| RequestError::Settings(error.to_string()))?;
     if let Some(JobAdmission { manager, ticket, quota }) = admission {
         let mut client = ManagerClient::connect(manager, credential, MANAGER_TIMEOUT)?;
         client.attach_job(ticket, &process.job, quota)?;
         return Ok(client);
     }
     let name = process.settings.manager.clone().unwrap_or_default();
-    let resolved = name.to_socket_addrs().map_err(|error| unreachable(format!("{name}: {error}")))?.next();
-    let manager = resolved.ok_or_else(|| unreachable(format!("PLEACH_MANAGER: {name} resolves to no address")))?;
+    let unknown = |why: String| {
+        RequestError::Settings(format!("the address of the manager, {name} (PLEACH_MANAGER), is not found: {why}"))
+    };
+    let mut resolved = name.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    let manager = resolved.next().ok_or_else(|| unknown("the name has no address".to_owned()))?;
     let mut client = ManagerClient::connect(manager, credential, MANAGER_TIMEOUT)?;
     let (ticket, quota) = client.open_job(&process.job, None)?;
     *admitted = Some(JobAdmission { manager, ticket, quota });

@@ -1,7 +1,6 @@
 //! Explains why a job used aggregation or did not, from the manager's records.
 
-use anyhow::{Context, Result};
-use control::ManagerClient;
+use anyhow::Result;
 use manager::job_history::{JobEvent, JobHistory};
 use serde::Serialize;
 
@@ -28,8 +27,7 @@ const UNKNOWN: &str = "the manager has no record of such a job: it did not conta
      reach it, or were all on one host, where shared memory is faster; Communicator::explain gives the reason in the program itself";
 
 pub(super) fn run(arguments: &ManagerConnectionArgs, job: &str, format: DoctorFormat) -> Result<CommandOutcome> {
-    let mut client = ManagerClient::connect(arguments.address()?, arguments.secret()?, MANAGER_TIMEOUT)
-        .context("the manager has the records of jobs; set --manager to its address")?;
+    let mut client = arguments.connect(MANAGER_TIMEOUT)?;
     let accounts = client.job_history(job)?;
     let (aggregation, because) = accounts.first().map_or((false, UNKNOWN.to_owned()), because);
     let explanation = JobExplanation { job: job.to_owned(), aggregation, because, accounts };

@@ -21,6 +21,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::input_relay::{self, InputListener};
+use super::rank;
 use super::supervisor::{Supervisor, take_over_signals};
 use crate::configuration::SECRET_VARIABLES;
 
@@ -72,6 +73,11 @@ pub(crate) fn run(arguments: &LaunchHostArgs) -> Result<ExitCode> {
     let job = read_job(&mut input)?;
     std::env::set_current_dir(&job.folder)
         .with_context(|| format!("this host has no folder {}", job.folder.display()))?;
+    if let Some(program) = job.program.first().filter(|program| rank::is_missing(program.as_ref())) {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        eprintln!("pleach launch: cannot run {program}: there is no such program on host {}", host.trim());
+        return Ok(ExitCode::from(rank::NO_PROGRAM));
+    }
     let supervisor = job.start(signals)?.staying_awake();
     let silence = if job.service.is_some() { SERVICE_SILENCE_TIMEOUT } else { SILENCE_TIMEOUT };
     std::thread::spawn(move || forward_signals(input, silence));

@@ -1,9 +1,10 @@
 //! `pleach launch-rank`: prepares a process and becomes the user's program.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
@@ -25,6 +26,18 @@ pub(crate) struct LaunchRankArgs {
     program: Vec<OsString>,
 }
 
+/// Exit status of a shell if there is no such program.
+pub(super) const NO_PROGRAM: u8 = 127;
+
+/// True if there is certainly no such program: then one line can say so, before every rank does.
+pub(super) fn is_missing(program: &OsStr) -> bool {
+    if program.as_bytes().contains(&b'/') {
+        return !Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH");
+    path.is_some_and(|path| !std::env::split_paths(&path).any(|folder| folder.join(program).exists()))
+}
+
 /// Executes the program; returns only if that fails.
 pub(crate) fn run(arguments: &LaunchRankArgs) -> anyhow::Result<ExitCode> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -40,5 +53,19 @@ pub(crate) fn run(arguments: &LaunchRankArgs) -> anyhow::Result<ExitCode> {
     let error = Command::new(program).args(rest).exec();
     eprintln!("error: cannot run {}: {error}", program.display());
     // As shells do.
-    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
+    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NO_PROGRAM } else { 126 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_missing_only_if_it_is_nowhere() {
+        for (program, missing) in
+            [("sh", false), ("/bin/sh", false), ("no-such-program", true), ("/no/such/program", true)]
+        {
+            assert_eq!(is_missing(OsStr::new(program)), missing, "{program}");
+        }
+    }
 }

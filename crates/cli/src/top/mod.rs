@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use control::{ClientError, ManagerClient};
 
 use crate::configuration::ManagerConnectionArgs;
 use dashboard::{ClusterView, ViewMeter};
@@ -64,11 +63,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &TopArgs) -> Result<CommandOutcome> {
     let address = arguments.manager.address()?;
-    let connected = ManagerClient::connect(address, arguments.manager.secret()?, PATIENCE);
-    let mut client = match connected {
-        Err(error @ ClientError::WrongSecret { .. }) => return Err(error.into()),
-        connected => connected.context("start `pleach manager`, or set --manager to its address")?,
-    };
+    let mut client = arguments.manager.connect(PATIENCE)?;
     let interval = Duration::from_secs_f64(arguments.interval);
     let mut meter = ViewMeter::default();
     let once = arguments.once || !std::io::stdout().is_terminal();

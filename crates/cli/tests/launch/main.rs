@@ -10,6 +10,7 @@ mod nodes;
 mod over_ssh;
 mod processes;
 mod within_slurm;
+mod wrong_input;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

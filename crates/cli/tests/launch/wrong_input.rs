@@ -1,0 +1,80 @@
+//! Wrong input gives one line that says what is wrong, however many ranks the job has.
+
+use super::*;
+
+/// Ranks that join and sum a little.
+const RANKS: [&str; 8] =
+    ["--", env!("CARGO_BIN_EXE_pleach"), "bench-rank", "--batches", "1", "--seconds", "0.01", "allreduce:8"];
+
+fn errors(arguments: &[&str]) -> (Option<i32>, Vec<String>) {
+    let ended = output(arguments);
+    (ended.status.code(), text(&ended.stderr).lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_missing_program_is_named_once() {
+    for program in ["/no/such/program", "no-such-program"] {
+        let (status, lines) = errors(&["-n", "5", "--", program]);
+        assert_eq!(status, Some(127));
+        assert_eq!(lines, [format!("pleach launch: cannot run {program}: there is no such program")]);
+    }
+}
+
+#[test]
+fn a_job_that_requires_nodes_says_once_why_it_has_none() {
+    // A label of a name has at most 63 letters, so nobody is asked for this one.
+    let unknown = format!("{}:4797", "x".repeat(70));
+    for (manager, expected) in [
+        ("127.0.0.1:1", "no connection to the manager at 127.0.0.1:1: Connection refused"),
+        (&unknown, &format!("the address of the manager, {unknown} (PLEACH_MANAGER), is not found")),
+    ] {
+        let job = ["-n", "3", "--ranks-per-host", "1", "--manager", manager];
+        let (status, lines) = errors(&[&job[..], &["--require-nodes"], &RANKS].concat());
+        let found: Vec<&String> = lines.iter().filter(|line| line.starts_with("error:")).collect();
+        assert_eq!((status, found.len()), (Some(2), 1), "{lines:?}");
+        assert!(found[0].contains(expected), "{lines:?}");
+        let (status, lines) = errors(&[&job[..], &RANKS].concat());
+        assert_eq!((status, lines.len()), (Some(0), 1), "{lines:?}");
+        assert!(lines[0].contains(expected) && lines[0].contains("pleach doctor"), "{lines:?}");
+    }
+}
+
+#[test]
+fn ranks_by_hand_say_at_once_which_variable_is_missing() {
+    let rank = |variables: &[(&str, &str)]| {
+        let mut command = processes::pleach();
+        let ended = command.args(&RANKS[2..]).envs(variables.iter().copied()).output().expect("pleach starts");
+        (ended.status.code(), text(&ended.stderr))
+    };
+    let rendezvous = ("PLEACH_RENDEZVOUS", "127.0.0.1:1");
+    for (variables, missing) in [
+        (&[("PLEACH_RANK", "0")][..], "PLEACH_SIZE"),
+        (&[("PLEACH_SIZE", "2")], "PLEACH_RANK"),
+        (&[("PLEACH_RANK", "0"), ("PLEACH_SIZE", "2"), rendezvous], "PLEACH_TOKEN"),
+        (&[("PLEACH_RANK", "1"), ("PLEACH_SIZE", "2"), rendezvous], "PLEACH_TOKEN"),
+        (
+            &[("PLEACH_RANK", "2"), ("PLEACH_SIZE", "2"), rendezvous],
+            "PLEACH_RANK is \"2\", expected a number from 0 to 1",
+        ),
+    ] {
+        let began = Instant::now();
+        let (status, said) = rank(variables);
+        assert_eq!((status, said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.starts_with("error: PLEACH_") && said.contains(missing), "{said}");
+        assert!(began.elapsed() < SOON, "at once");
+    }
+}
+
+#[test]
+fn commands_that_ask_the_manager_say_first_what_is_wrong() {
+    for (command, expected) in [
+        (&["top", "--once", "--manager", "127.0.0.1:1"][..], "no connection to the manager at 127.0.0.1:1: "),
+        (&["doctor", "--job", "x", "--manager", "127.0.0.1:1"], "no connection to the manager at 127.0.0.1:1: "),
+        (&["top", "--once", "--manager", "nonsense"], "nonsense is not an address; write HOST:PORT"),
+    ] {
+        let ended = processes::pleach().args(command).output().expect("pleach starts");
+        let said = text(&ended.stderr);
+        assert_eq!((ended.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.starts_with(&format!("error: {expected}")), "{said}");
+    }
+}

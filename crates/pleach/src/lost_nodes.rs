@@ -1,5 +1,6 @@
-//! Aggregation nodes that were lost lately: a new tree is requested without them.
+//! Aggregation nodes that were lost lately: a new tree is requested without them, and rank 0 says so once.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// A node that has come back for this long may be used again.
@@ -27,9 +28,56 @@ impl LostNodes {
     }
 }
 
+/// Losses of which the user was told lately.
+#[derive(Default)]
+pub(crate) struct LossReport(LostNodes);
+
+impl LossReport {
+    /// The line for a tree that the manager has revoked; none if the user knows of that node, or of a tree without a lost node, already.
+    pub(crate) fn line(
+        &mut self,
+        now: Instant,
+        node: Option<(&str, Option<SocketAddr>)>,
+        why: &str,
+    ) -> Option<String> {
+        let (name, what) = match node {
+            Some((name, Some(address))) => (name, format!("aggregation node {name} ({address}) is lost: {why}")),
+            Some((name, None)) => (name, format!("aggregation node {name} is lost: {why}")),
+            None => ("", format!("an aggregation tree has failed: {why}")),
+        };
+        let is_known = self.0.to_avoid(now).iter().any(|known| known == name);
+        self.0.add(now, name.to_owned());
+        (!is_known).then(|| format!("pleach: warning: {what}; the job continues without it\n"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loss_is_reported_once_with_name_and_address() {
+        let (mut report, now) = (LossReport::default(), Instant::now());
+        let address = Some(SocketAddr::from(([10, 0, 0, 9], 4800)));
+        let line = report.line(now, Some(("rack3", address)), "no heartbeat").expect("it is new");
+        let expected = "pleach: warning: aggregation node rack3 (10.0.0.9:4800) is lost: no heartbeat; the job continues without it\n";
+        assert_eq!(line, expected);
+        assert_eq!(
+            report.line(now, Some(("rack3", address)), "its connection broke"),
+            None,
+            "another group of the same node"
+        );
+        assert!(report.line(now, Some(("rack4", None)), "no heartbeat").is_some_and(|line| line.contains("rack4")));
+        let line = report.line(now, None, "node left: rank 3 on host3 does not answer").expect("it is new");
+        assert!(
+            line.contains("an aggregation tree has failed: node left: rank 3 on host3 does not answer;"),
+            "{line}"
+        );
+        assert!(
+            report.line(now + AVOIDED_FOR, Some(("rack3", address)), "no heartbeat").is_some(),
+            "it was lost again"
+        );
+    }
 
     #[test]
     fn a_lost_node_is_avoided_for_a_while() {

@@ -4,6 +4,7 @@
 //! communicators. Any thread that waits may drive it, under the lock of [`crate::shared_engine`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,13 +14,14 @@ use bootstrap::{FailureDetector, OobSendError, OobTarget, RankEvent};
 use control::{ManagerClient, ManagerNotification};
 use engine::aggregation::ReadySockets;
 use engine::network::{LeaderNetwork, SwitchEvent};
+use manager::message::GroupKey;
 use manager::{GroupDescriptor, GroupRequest};
 use serde::{Deserialize, Serialize};
 use units::{GroupId, Rank};
 
 use crate::error::Error;
 use crate::failure_agreement::{FailureAgreement, FailureMessage, OutgoingMessages, ReportedFailure};
-use crate::lost_nodes::LostNodes;
+use crate::lost_nodes::{LossReport, LostNodes};
 use crate::survivor_agreement::{AgreementMessage, AgreementMessages, AgreementOutcome, SurvivorAgreement};
 use crate::tree_renewal::{OwnedTree, PendingRenewal, TreeRenewal};
 
@@ -87,6 +89,7 @@ pub(crate) struct ProgressEngine {
     others: BTreeMap<GroupId, Vec<u32>>,
     /// Nodes whose loss the manager has reported.
     pub lost_nodes: LostNodes,
+    loss_report: LossReport,
     /// The trees that this process requested.
     renewal: TreeRenewal,
     /// Encrypts trees that are offered to other leaders. None before this process has taken part in a tree.
@@ -118,6 +121,7 @@ impl ProgressEngine {
             owners: BTreeMap::new(),
             others: BTreeMap::new(),
             lost_nodes: LostNodes::default(),
+            loss_report: LossReport::default(),
             renewal: TreeRenewal::default(),
             offer_key: None,
             turns: 0,
@@ -388,7 +392,10 @@ impl ProgressEngine {
     fn poll_manager(&mut self) {
         while let Some(notification) = self.manager.as_mut().and_then(ManagerClient::poll_notification) {
             match notification {
-                ManagerNotification::Revoked { group, node, .. } => {
+                ManagerNotification::Revoked { group, node, why } => {
+                    if self.rank == 0 {
+                        self.report_loss(group, node.as_deref(), &why);
+                    }
                     self.renewal.note_revoked(group);
                     self.network.tree_lost(group);
                     node.into_iter().for_each(|node| self.lost_nodes.add(Instant::now(), node));
@@ -396,6 +403,17 @@ impl ProgressEngine {
                 // Each of its trees is revoked on its own, and the hosts continue without.
                 ManagerNotification::JobRevoked { .. } => {}
             }
+        }
+    }
+
+    /// Tells the user: the job continues, and is slower.
+    fn report_loss(&mut self, group: GroupKey, node: Option<&str>, why: &str) {
+        let owned = self.renewal.trees.iter().find(|(_, tree)| tree.key == group).map(|(context, _)| *context);
+        let opened = owned.and_then(|context| self.network.tree(context)).map(|(opened, _)| opened);
+        let address = |name: &str| opened?.seats.iter().find(|seat| seat.name == name)?.addresses.first().copied();
+        let node = node.map(|name| (name, address(name)));
+        if let Some(line) = self.loss_report.line(Instant::now(), node, why) {
+            let _ = std::io::stderr().write_all(line.as_bytes()); // In one write. Without stderr there is nobody to tell.
         }
     }
 

@@ -98,12 +98,13 @@ fn when_a_node_is_killed_the_job_goes_on() {
     assert_gone(&found.iter().map(|child| child.process).collect::<Vec<_>>());
 }
 
-/// Runs a job while it uses a node of this name; `then` gets the nodes. The job must still run when `then` returns, and end well.
+/// Runs a job while it uses a node of this name; `then` gets the nodes. The job must still run when `then` returns, and end well. Returns
+/// what it wrote to stderr.
 fn run_job_with_nodes(
     names: &[&str],
     topology: &str,
     then: impl FnOnce(&Process, &mut Vec<Process>, &mut ManagerClient),
-) {
+) -> String {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("renewal-{}.toml", names.join("-")));
     std::fs::write(&file, topology).expect("the target folder can be written to");
     let manager = Process::start(&["manager", "--listen", "127.0.0.1:0", "--topology", &file.display().to_string()]);
@@ -118,7 +119,9 @@ fn run_job_with_nodes(
     then(&manager, &mut nodes, &mut client);
     assert_eq!(client.status().expect("it answers").jobs.len(), 1, "the job still runs");
     let output = child.wait_with_output().expect("a child of this test");
-    assert_eq!(counters(&output).len(), 3, "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert_eq!(counters(&output).len(), 3, "{said}");
+    said
 }
 
 /// The node that serves the job's group through which operations go.
@@ -140,17 +143,20 @@ const ONLY: &str = "[[node]]\nname = \"only\"\nserves = [\"*\"]\n";
 
 #[test]
 fn a_job_whose_node_is_killed_uses_another_node() {
-    run_job_with_nodes(&["one", "two"], ONE_OR_TWO, |_, nodes, client| {
-        let mut first = None;
+    let mut first = None;
+    let said = run_job_with_nodes(&["one", "two"], ONE_OR_TWO, |_, nodes, client| {
         until("operations go through a node", || {
             first = node_in_use(client);
             first.is_some()
         });
-        let first = first.expect("just seen");
-        let (lost, other) = if first == "one" { (0, "two") } else { (1, "one") };
+        let (lost, other) = if first.as_deref() == Some("one") { (0, "two") } else { (1, "one") };
         drop(nodes.remove(lost));
         until("the job uses the other node", || node_in_use(client).as_deref() == Some(other));
     });
+    let lost = format!("[0] pleach: warning: aggregation node {} (127.0.0.1:", first.expect("just seen"));
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("pleach: warning:")).collect();
+    assert!(lines.len() == 1 && lines[0].starts_with(&lost), "{said}");
+    assert!(lines[0].ends_with(") is lost: its connection broke; the job continues without it"), "{said}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl fmt::Display for AbortCause {
             Self::Unfoldable => {
                 f.write_str("the nodes cannot fold this combination of element type, operator and length")
             }
-            Self::LostPeer(node) => write!(f, "node {node} of the tree does not answer"),
+            Self::LostPeer(peer) => write!(f, "neighbour number {peer} in the aggregation tree does not answer"),
             Self::Other(code) => write!(f, "abort code {code:#x}, unknown to this version"),
         }
     }

@@ -21,6 +21,22 @@ use crate::statistics::CommunicatorStatistics;
 /// A group of ranks. Cheap to clone; all clones are the same communicator.
 ///
 /// All ranks call the same operations in the same order, as in MPI. An error caused by another rank reaches every rank.
+///
+/// ```
+/// use pleach::Operator;
+///
+/// let world = pleach::join()?;
+/// let mut largest = [world.rank()];
+/// world.all_reduce(&mut largest, Operator::Max)?;
+/// assert_eq!(largest, [world.size() - 1]);
+///
+/// let mut from_rank_0 = [if world.rank() == 0 { 2.5 } else { 0.0 }; 1000];
+/// world.broadcast(&mut from_rank_0, 0)?;
+/// assert_eq!(from_rank_0[999], 2.5);
+///
+/// println!("{}", world.explain(8, Operator::Sum)); // Which algorithm sums 8 bytes, and why.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Communicator {
     inner: Arc<CommunicatorInner>,

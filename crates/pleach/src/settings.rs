@@ -21,6 +21,22 @@ const RESULTS: &str = "PLEACH_RESULTS";
 const SHARED_MEMORY: &str = "PLEACH_SHARED_MEMORY";
 
 /// Settings of a process.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use pleach::{SecurityMode, Settings};
+///
+/// // What the user sets in the environment, but with encrypted packets, and an error soon if a rank does not come.
+/// let settings = Settings {
+///     security: Some(SecurityMode::Encrypt),
+///     join_timeout: Some(Duration::from_secs(10)),
+///     ..Settings::from_environment()?
+/// };
+/// let world = pleach::join_with(settings)?;
+/// world.barrier()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Addresses of this host for packets, one per path (`PLEACH_ADDRESSES`, separated by commas). Default: the address from

@@ -22,6 +22,28 @@ pub use units::Rank;
 const WAIT_SLICE: Duration = Duration::from_millis(100);
 
 /// Sends and receives tagged messages for one rank ([`crate::Communicator::open_tagged_endpoint`]).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use pleach::tagged_endpoint::{MessageSelector, Rank};
+///
+/// let world = pleach::join()?;
+/// let mut endpoint = world.open_tagged_endpoint()?;
+/// const GREETING: u64 = 7;
+/// if world.rank() > 0 {
+///     endpoint.send(0, GREETING, b"hello".to_vec()).map_err(|rejected| rejected.error)?;
+/// } else {
+///     for source in 1..world.size() {
+///         let selector = MessageSelector::exact(Rank(source), GREETING);
+///         let receive = endpoint.receive(selector, vec![0; 64]).map_err(|rejected| rejected.error)?;
+///         let (message, ..) = endpoint.wait_receive(receive)?;
+///         assert_eq!(message, b"hello");
+///     }
+/// }
+/// assert!(endpoint.drain(Duration::from_secs(10))?, "every message was received");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TaggedEndpoint {
     messenger: Messenger<Box<dyn MessageTransport + Send>>,
     /// Completions that arrived while another transfer was waited for.

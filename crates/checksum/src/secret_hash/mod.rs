@@ -12,17 +12,18 @@
 //!
 //! A hash by itself reveals the secret. It must not be sent, only be put into a pseudo-random function together with the length of the message.
 
+mod kernel_dispatch;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
+mod product_sums;
 mod scalar;
-mod sum;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 use crate::crc::{CrcKernel, SecretCrc64};
-use sum::{BLOCK_ROWS, ProductSums, ROW_BYTES, RowKeys};
+use product_sums::{BLOCK_ROWS, ProductSums, ROW_BYTES, RowKeys};
 
 const BLOCK_BYTES: usize = BLOCK_ROWS * ROW_BYTES;
 

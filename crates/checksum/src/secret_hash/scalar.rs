@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::sum::{ProductSums, ROW_BYTES};
+use super::product_sums::{ProductSums, ROW_BYTES};
 
 /// Adds the rows of `len` bytes at `from`; with `COPY` they are also written to `to`.
 ///

@@ -4,7 +4,7 @@
 
 use std::arch::x86_64::*;
 
-use super::sum::{ProductSums, ROW_BYTES};
+use super::product_sums::{ProductSums, ROW_BYTES};
 
 macro_rules! add_rows {
     ($name:ident by $vector:ty, $features:literal: $load:ident $store:ident $xor:ident $multiply:ident) => {

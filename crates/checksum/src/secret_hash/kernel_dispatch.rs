@@ -1,37 +1,16 @@
-//! The sum of a block's products, and which kernel computes it. All kernels give the same results.
+//! Which kernel computes the sum of a block's products. All kernels give the same results.
 
 #![allow(unsafe_code)]
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::neon;
+use super::product_sums::{BLOCK_ROWS, ProductSums, ROW_BYTES, RowKeys};
 use super::scalar;
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 use crate::CrcKernel;
 
-/// Bytes of a row: four pairs of words.
-pub(super) const ROW_BYTES: usize = 64;
-/// Rows of a block.
-pub(super) const BLOCK_ROWS: usize = 32;
-
-/// Eight secret words for each row of a block.
-#[repr(C, align(64))]
-pub(super) struct RowKeys(pub(super) [[u64; 8]; BLOCK_ROWS]);
-
-/// The products of the rows of a block so far, added without carry: four sums, one for each place in a row.
-#[repr(C, align(64))]
-#[derive(Clone)]
-pub(super) struct ProductSums(pub(super) [[u64; 2]; 4]);
-
 impl ProductSums {
-    pub(super) const ZERO: Self = Self([[0; 2]; 4]);
-
-    /// All of them in one.
-    #[inline]
-    pub(super) fn total(&self) -> [u64; 2] {
-        self.0.into_iter().fold([0; 2], |sum, place| [sum[0] ^ place[0], sum[1] ^ place[1]])
-    }
-
     /// Adds whole rows, the first of which is row `row` of its block; with a target they are also copied there. Only for supported kernels.
     ///
     /// # Panics

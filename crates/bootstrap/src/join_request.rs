@@ -1,6 +1,7 @@
 //! The request of a rank to join, and the reason for which rank 0 rejects it.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RecordReader, RecordWriter};
 
@@ -28,7 +29,11 @@ pub(super) enum JoinRejection {
     Withdrawn(Withdrawal),
 }
 
-/// A rank that cannot join the job, and why.
+/// How long a rank that cannot join tries to say so, and how long rank 0 then waits for ranks that have not come yet: it must return with the
+/// error itself.
+pub(super) const WITHDRAWAL_TIME: Duration = Duration::from_secs(5);
+
+/// A rank that cannot join the job, and why (P-129).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Withdrawal {
     pub(super) rank: u32,

@@ -13,7 +13,7 @@ use super::detector_ports::DetectorPorts;
 use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RankTable, RecordReader, RecordWriter};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::framing::{FramedStream, ReadOutcome};
-use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, Withdrawal};
+use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, WITHDRAWAL_TIME, Withdrawal};
 use super::rank_connections::RankConnections;
 use super::rendezvous::{RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file;
@@ -21,7 +21,6 @@ use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_me
 use super::retry::RetryBackoff;
 use super::stream_security::{accept_answer, offer};
 use super::token_key::TokenKey;
-use super::withdrawal::WITHDRAWAL_TIME;
 
 /// Limit for one connection attempt, and for rank 0's first messages.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ use super::endpoint_record::{EndpointRecord, RankTable, RecordReader, RecordWrit
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::file_limit::{FileLimitError, raise_file_limit};
 use super::framing::{FramedStream, ReadOutcome, poll_timeout_until};
-use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, Withdrawal};
+use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, WITHDRAWAL_TIME, Withdrawal};
 use super::listening::{BACKLOG, bind};
 use super::rank_connections::RankConnections;
 use super::rendezvous::{RendezvousError, RendezvousTimeouts};
@@ -24,7 +24,6 @@ use super::rendezvous_file::RendezvousFile;
 use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message};
 use super::stream_security::accept_offer;
 use super::token_key::TokenKey;
-use super::withdrawal::WITHDRAWAL_TIME;
 
 /// Time for a new connection to send a valid join request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);

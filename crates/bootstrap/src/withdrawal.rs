@@ -1,16 +1,12 @@
 //! A rank that cannot join, for a cause on its own host, tells the others: they would wait for it until their join timeout.
 //!
 //! Any rank but 0 tells rank 0, which tells the others. Rank 0 serves the rendezvous for a while only to say so.
-
-use std::time::Duration;
+//! Rule: P-129.
 
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::join_request::Withdrawal;
 use super::rendezvous::RendezvousTimeouts;
 use super::{rendezvous_client, rendezvous_server};
-
-/// How long a rank tries to tell, and how long rank 0 waits for ranks that have not come yet: it must return with the error itself.
-pub(super) const WITHDRAWAL_TIME: Duration = Duration::from_secs(5);
 
 /// Tells the other ranks that this one cannot join, and why. Takes some seconds at most; close what needs files before. If nobody can be
 /// told, they learn it from their join timeout.

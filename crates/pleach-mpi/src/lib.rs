@@ -10,7 +10,7 @@
 //! Reading order, from the top: `wrappers` are the functions that programs call, with `profiler` in between; `lifecycle` starts and ends offloading, configured by
 //! `configuration` and reported by `call_statistics` and `explanation`. `offload` runs blocking calls and `requests` non-blocking ones,
 //! both as `call_plan` says, and `block_plan` where ranks have different parts of a vector. `communicator_forming` and `communicator_table` map communicators; `recovery`, `recovery_guard`,
-//! `recovery_hook`, `replay_log` and `replay_arguments` are for failures of Pleach, `ulfm` for MPIs whose programs go on after a rank's death. `choice_table` says whether Pleach or the native MPI does a call, `trial` decides it by measured times, and
+//! `recovery_hook`, `replay_log` and `replay_arguments` are for failures of Pleach, `ulfm` and `ulfm_functions` for MPIs whose programs go on after a rank's death. `choice_table` says whether Pleach or the native MPI does a call, `trial` decides it by measured times, and
 //! `measured_call` and `exchange` run the calls of a trial. At the bottom, `native_mpi`, `abi`, `datatypes` and `bootstrap_channel` are the MPI of the process.
 
 mod abi;
@@ -53,4 +53,5 @@ mod trial_budget;
 mod trial_report;
 mod typed_buffer;
 mod ulfm;
+mod ulfm_functions;
 mod wrappers;

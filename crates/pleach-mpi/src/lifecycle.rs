@@ -22,7 +22,8 @@ use crate::log::{log, set_rank};
 use crate::mpi_job::{self, MpiJob};
 use crate::native_mpi::{NativeMpi, invoke, mpi};
 use crate::trial_report::TrialReport;
-use crate::ulfm::{self, Ulfm};
+use crate::ulfm;
+use crate::ulfm_functions::Ulfm;
 use crate::{
     communicator_forming, communicator_table, packing, progress, recovery, recovery_hook, requests, trial_budget,
 };

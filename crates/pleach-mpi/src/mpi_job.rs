@@ -11,7 +11,7 @@ use crate::bootstrap_channel::BootstrapChannel;
 use crate::completion::RequestCompletion;
 use crate::configuration::ChoiceMode;
 use crate::native_mpi::NativeMpi;
-use crate::ulfm::Ulfm;
+use crate::ulfm_functions::Ulfm;
 
 pub(crate) struct MpiJob {
     pub(crate) mpi: &'static NativeMpi,

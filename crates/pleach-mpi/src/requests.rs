@@ -201,16 +201,7 @@ impl PendingCall {
 
 /// Starts a call; `request` is the address for the user's request.
 pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome, FallbackReason> {
-    let job = job().ok_or(FallbackReason::Off)?;
-    match job.completion {
-        RequestCompletion::Impossible => return Err(FallbackReason::NoProgress),
-        RequestCompletion::Disabled => return Err(FallbackReason::Disabled),
-        _ if request == 0 => return Err(FallbackReason::Argument),
-        _ => {}
-    }
-    if job.choice == ChoiceMode::Native {
-        return Err(FallbackReason::Chosen);
-    }
+    let job = serving_job(request)?;
     let plan = CallPlan::of(job, call)?;
     let offloaded = communicator_table::lookup_formed(job, call.communicator)?;
     if offloaded.leaves_blocks(job, call.collective) {
@@ -270,6 +261,18 @@ pub(crate) fn start(call: &CollectiveCall, request: usize) -> Result<CallOutcome
         pending.advance_after_failure(job);
     }
     Ok(CallOutcome { status, bytes, served_by: ServedBy::Pleach })
+}
+
+/// The job, if it serves non-blocking calls.
+fn serving_job(request: usize) -> Result<&'static MpiJob, FallbackReason> {
+    let job = job().ok_or(FallbackReason::Off)?;
+    match job.completion {
+        RequestCompletion::Impossible => Err(FallbackReason::NoProgress),
+        RequestCompletion::Disabled => Err(FallbackReason::Disabled),
+        _ if request == 0 => Err(FallbackReason::Argument),
+        _ if job.choice == ChoiceMode::Native => Err(FallbackReason::Chosen),
+        _ => Ok(job),
+    }
 }
 
 fn start_operation(

@@ -9,11 +9,10 @@
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-use crate::abi::{AbiFamily, MpiAbi};
 use crate::bootstrap_channel::BootstrapChannel;
 use crate::communicator_table::{self, OffloadedCommunicator};
 use crate::mpi_job::MpiJob;
-use crate::native_mpi::{MpiFunction, NativeMpi, invoke};
+use crate::native_mpi::invoke;
 use crate::progress;
 use crate::replay_log::{RecoveryState, ReplayLog};
 
@@ -30,70 +29,6 @@ const DETECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// A call of the native MPI failed because a rank is dead or the communicator is revoked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NativeCallFailed;
-
-/// The functions of this MPI for what follows a failure.
-pub(crate) struct Ulfm {
-    revoke: MpiFunction,
-    is_revoked: MpiFunction,
-    shrink: MpiFunction,
-    get_failed: MpiFunction,
-    call_error_handler: MpiFunction,
-    group_size: MpiFunction,
-    set_error_handler: MpiFunction,
-    errors_return: usize,
-}
-
-impl Ulfm {
-    /// None unless this job was started with it.
-    pub(crate) fn of(mpi: &NativeMpi, abi: &MpiAbi) -> Option<Self> {
-        if abi.family != AbiFamily::OpenMpi {
-            return None;
-        }
-        let is_enabled = mpi.library.object("ompi_ftmpi_enabled")?;
-        // SAFETY: a `bool` of Open MPI, which does not change after `MPI_Init`.
-        if unsafe { *(is_enabled as *const u8) } == 0 {
-            return None;
-        }
-        let function = |name| mpi.library.function(name);
-        Some(Self {
-            revoke: function("PMPIX_Comm_revoke")?,
-            is_revoked: function("PMPIX_Comm_is_revoked")?,
-            shrink: function("PMPIX_Comm_shrink")?,
-            get_failed: function("PMPIX_Comm_get_failed")?,
-            call_error_handler: function("PMPI_Comm_call_errhandler")?,
-            group_size: function("PMPI_Group_size")?,
-            set_error_handler: function("PMPI_Comm_set_errhandler")?,
-            errors_return: mpi.library.object("ompi_mpi_errors_return")?,
-        })
-    }
-
-    /// The dead ranks of a communicator, as far as the native MPI knows.
-    fn failed_ranks(&self, job: &MpiJob, communicator: usize) -> Option<usize> {
-        let (mut group, mut size) = (0_usize, 0_i32);
-        // SAFETY: the user's communicator, and places for the results.
-        unsafe {
-            if invoke!(self.get_failed; communicator, &raw mut group) != 0 {
-                return None;
-            }
-            invoke!(self.group_size; group, &raw mut size);
-            invoke!(job.mpi.real.Group_free?; &raw mut group);
-        }
-        usize::try_from(size).ok()
-    }
-
-    /// Errors of calls on a communicator of this library must not end the job.
-    fn return_errors(&self, communicator: usize) {
-        // SAFETY: our own communicator, and a predefined handler.
-        unsafe { invoke!(self.set_error_handler; communicator, self.errors_return) };
-    }
-
-    fn is_revoked(&self, communicator: usize) -> bool {
-        let mut is_revoked = 0_i32;
-        // SAFETY: the user's communicator, and a place for the result.
-        let status = unsafe { invoke!(self.is_revoked; communicator, &raw mut is_revoked) };
-        status == 0 && is_revoked != 0
-    }
-}
 
 /// True if a communicator that failed with this error is to be surrendered, not recovered.
 pub(crate) fn surrenders_after(job: &MpiJob, communicator: &OffloadedCommunicator, error: &pleach::Error) -> bool {
@@ -145,7 +80,7 @@ pub(crate) fn fail_call(job: &MpiJob, communicator: &OffloadedCommunicator, hand
     let known = communicator.communicator.known_failure();
     let dead = known.map_or(0, |error| error.lost_ranks().len()).max(1);
     let began = Instant::now();
-    let is_known = || ulfm.is_revoked(handle) || ulfm.failed_ranks(job, handle) >= Some(dead);
+    let is_known = || ulfm.is_revoked(handle) || ulfm.failed_ranks(job.mpi, handle) >= Some(dead);
     while !is_known() && began.elapsed() < DETECTION_TIMEOUT {
         progress::progress_mpi();
         std::thread::yield_now();

@@ -18,7 +18,7 @@ use simulator::fault::{FaultPlanError, LinkFaults};
 use units::{AdapterLane, OpId, Rank, SimSpan, SimTime};
 
 use super::elan::{
-    ElanBackground, ElanCluster, ElanCollective, ElanCosts, ElanWorkload, LostDestination, RankEvent, RankStep,
+    CallStage, ElanBackground, ElanCluster, ElanCollective, ElanCosts, ElanWorkload, LostDestination, ObservedStep,
     RetryPolicy, RunEnd,
 };
 use super::fabric_links;
@@ -209,11 +209,11 @@ impl ObservedOperations<'_> {
         payload.bytes().unwrap_or_default().to_vec()
     }
 
-    fn handle(&mut self, event: RankEvent) {
-        let RankEvent { rank, call, step, at, result } = event;
+    fn handle(&mut self, event: ObservedStep) {
+        let ObservedStep { rank, call, step, at, result } = event;
         let op = self.operation(call);
         match step {
-            RankStep::Called => {
+            CallStage::Called => {
                 let (members, begun) = (self.members, at);
                 self.operations.entry(op.0).or_insert_with(|| OperationRecord {
                     begun,
@@ -221,8 +221,8 @@ impl ObservedOperations<'_> {
                     missing: members,
                 });
             }
-            RankStep::Entered => self.observer.started(rank, op),
-            RankStep::Completed => {
+            CallStage::Entered => self.observer.started(rank, op),
+            CallStage::Completed => {
                 let result = match self.contents {
                     BroadcastContents::Real => Payload::Bytes(result.into()),
                     BroadcastContents::SizeOnly => Payload::Bytes([].into()),

@@ -10,7 +10,7 @@ use super::super::wormhole::WormholeNetwork;
 use super::costs::MemoryLocation;
 use super::dma::{DmaCompletion, DmaDescriptor};
 use super::dma_message::CollectiveSignal;
-use super::observed_run::{ObservedCollective, RankStep};
+use super::observed_run::{CallStage, ObservedCollective};
 use super::retry::{LostDestination, NextAttempt, PacketAttempts};
 use super::workload::{BroadcastBuffers, ElanCollective, ElanWorkload, HostWakeup};
 use super::{AdapterEvent, ElanAdapters, InFlightPacket, NONE};
@@ -177,7 +177,7 @@ impl ElanAdapters {
         }
         let called = network.now() + self.lateness(rank);
         let ready = self.processors.work(node as usize, called, work);
-        self.note_step(network, rank, RankStep::Called);
+        self.note_step(network, rank, CallStage::Called);
         self.schedule(network, ready, AdapterEvent::Entered(rank));
     }
 
@@ -189,7 +189,7 @@ impl ElanAdapters {
     }
 
     pub(super) fn enter(&mut self, network: &mut WormholeNetwork, rank: Rank) {
-        self.note_step(network, rank, RankStep::Entered);
+        self.note_step(network, rank, CallStage::Entered);
         if self.fold.is_some() {
             return self.contribute(network, rank);
         }
@@ -408,7 +408,7 @@ impl ElanAdapters {
     }
 
     fn complete(&mut self, network: &mut WormholeNetwork, rank: Rank) {
-        self.note_step(network, rank, RankStep::Completed);
+        self.note_step(network, rank, CallStage::Completed);
         let Some(job) = &mut self.job else { return };
         if rank == job.members.root() {
             job.took.push(network.now().since(job.started[rank.index()]));

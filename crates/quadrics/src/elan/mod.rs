@@ -45,7 +45,7 @@ pub use costs::{ElanCosts, MemoryLocation};
 pub use dma_message::TportEnvelope;
 pub use events::{DmaEvents, ElanEvent};
 pub use library::{ElanAddress, ElanGroup, ElanLibrary, ElanLibraryError, Vpid};
-pub(crate) use observed_run::{RankEvent, RankStep, RunEnd};
+pub(crate) use observed_run::{CallStage, ObservedStep, RunEnd};
 pub use remote_atomics::{AtomicResult, FloodResult, RemoteAtomic};
 pub(crate) use retry::LostDestination;
 pub use retry::RetryPolicy;

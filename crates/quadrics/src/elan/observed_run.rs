@@ -1,6 +1,6 @@
 //! A collective whose ranks are observed: who called, entered and completed which call, with which bytes.
 //!
-//! In: a workload, and the root's data for each call. Out: one [`RankEvent`] after the other, in order of time.
+//! In: a workload, and the root's data for each call. Out: one [`ObservedStep`] after the other, in order of time.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::{ElanAdapters, ElanCluster, NONE};
 
 /// What a rank did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RankStep {
+pub(crate) enum CallStage {
     /// It called the operation.
     Called,
     /// Its adapter or software takes part from now on.
@@ -24,11 +24,11 @@ pub(crate) enum RankStep {
 
 /// A step of a rank.
 #[derive(Clone, Debug)]
-pub(crate) struct RankEvent {
+pub(crate) struct ObservedStep {
     pub(crate) rank: Rank,
     /// The number of the call, from 0.
     pub(crate) call: u32,
-    pub(crate) step: RankStep,
+    pub(crate) step: CallStage,
     pub(crate) at: SimTime,
     /// The rank's buffer; empty before the end of a call.
     pub(crate) result: Vec<u8>,
@@ -52,7 +52,7 @@ pub(super) struct ObservedCollective {
     pub(super) buffers: Vec<Vec<u8>>,
     /// The root's data for the call that it enters next.
     next: Vec<u8>,
-    events: VecDeque<RankEvent>,
+    events: VecDeque<ObservedStep>,
 }
 
 impl ElanCluster {
@@ -64,7 +64,7 @@ impl ElanCluster {
         late: SimSpan,
         observer: &mut O,
         contribute: impl Fn(&mut O, u32) -> Vec<u8>,
-        mut observe: impl FnMut(&mut O, RankEvent),
+        mut observe: impl FnMut(&mut O, ObservedStep),
     ) -> Option<RunEnd> {
         self.prepare(task)?;
         let (size, root) = (task.members.size(), task.members.root());
@@ -91,7 +91,7 @@ impl ElanCluster {
             let event = job.observed.as_mut().and_then(|observed| observed.events.pop_front());
             match event {
                 Some(event) => {
-                    if event.rank == root && event.step == RankStep::Entered && event.call + 1 < task.calls {
+                    if event.rank == root && event.step == CallStage::Entered && event.call + 1 < task.calls {
                         let next = contribute(observer, event.call + 1);
                         job.observed.iter_mut().for_each(|observed| observed.next.clone_from(&next));
                     }
@@ -109,19 +109,19 @@ impl ElanCluster {
 
 impl ElanAdapters {
     /// Notes what a rank did. Entering a call, the root has its data, and the others a buffer with nothing of it.
-    pub(super) fn note_step(&mut self, network: &WormholeNetwork, rank: Rank, step: RankStep) {
+    pub(super) fn note_step(&mut self, network: &WormholeNetwork, rank: Rank, step: CallStage) {
         let Some(job) = &mut self.job else { return };
         let (call, is_root) = (job.done[rank.index()], rank == job.members.root());
         let Some(observed) = &mut job.observed else { return };
         let mut result = Vec::new();
         if let Some(buffer) = observed.buffers.get_mut(rank.index()) {
             match step {
-                RankStep::Called => {}
-                RankStep::Entered if is_root => buffer.clone_from(&observed.next),
-                RankStep::Entered => buffer.fill(0),
-                RankStep::Completed => result.clone_from(buffer),
+                CallStage::Called => {}
+                CallStage::Entered if is_root => buffer.clone_from(&observed.next),
+                CallStage::Entered => buffer.fill(0),
+                CallStage::Completed => result.clone_from(buffer),
             }
         }
-        observed.events.push_back(RankEvent { rank, call, step, at: network.now(), result });
+        observed.events.push_back(ObservedStep { rank, call, step, at: network.now(), result });
     }
 }

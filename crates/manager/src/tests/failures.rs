@@ -27,7 +27,7 @@ fn a_heartbeat_without_a_report_keeps_the_node_and_its_last_report() {
     for _ in 0..20 {
         cluster.send_to_manager(ClusterEndpoint::Node(0), heartbeat(None));
         cluster.deliver_all();
-        cluster.now = cluster.now + millis(500);
+        cluster.now += millis(500);
         cluster.manager.handle_timeout(cluster.now);
     }
     let status = cluster.manager.status();

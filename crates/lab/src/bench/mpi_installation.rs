@@ -12,7 +12,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use namespaces::NamespaceHost;
 
 use super::samples::{BenchPlacement, BenchRun, SampleBudget, collect_samples};
 use crate::local_fabric::LocalFabric;
@@ -116,6 +115,10 @@ impl MpiInstallation {
         matches!(self.implementation, MpiImplementation::OpenMpi4 | MpiImplementation::OpenMpi5)
     }
 
+    pub(super) fn is_open_mpi_5(&self) -> bool {
+        self.implementation == MpiImplementation::OpenMpi5
+    }
+
     /// Its name and version for a column of a table: `Open MPI 4.1.4`.
     pub(super) fn short_name(&self) -> String {
         let number = self.version.rsplit(' ').next().unwrap_or_default();
@@ -155,7 +158,7 @@ impl MpiInstallation {
             environment.extend(for_library);
         }
         let nodes = library.and_then(|library| library.nodes);
-        self.run_command_line(&line, environment, host, |output, launcher| {
+        self.run_command_line(&line, environment, host.as_ref().map(|host| host.name()), |output, launcher| {
             collect_samples(output, measures, nodes, launcher)
         })
     }
@@ -169,17 +172,17 @@ impl MpiInstallation {
         line
     }
 
-    /// Starts a command line of the launcher, here or on a host made of a namespace, collects what the ranks print, and waits for the end.
+    /// Starts a command line of the launcher, here or in the namespace of this name, collects what the ranks print, and waits for the end.
     pub(super) fn run_command_line<T>(
         &self,
         line: &[OsString],
         environment: Vec<EnvironmentVariable>,
-        host: Option<NamespaceHost<'_>>,
+        namespace: Option<&str>,
         collect: impl FnOnce(&Receiver<OutputLine>, &[ChildProcess]) -> Result<T>,
     ) -> Result<T> {
         let mut command = launch_rank_command(&crate::local_fabric::own_executable()?, None);
         // `ip` also mounts the /sys of the namespace, where UCX looks for devices.
-        command.args(host.iter().flat_map(|host| ["ip", "netns", "exec", host.name()]));
+        command.args(namespace.iter().flat_map(|name| ["ip", "netns", "exec", name]));
         command.args(line).envs(environment);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let (sender, output) = channel();

@@ -84,15 +84,20 @@ pub fn variables(launcher: &MpiLauncher, scratch: &Path) -> Result<Vec<Environme
         MpiLauncher::OpenMpi(_) => {
             &[("OMPI_MCA_pml", "cm"), ("OMPI_MCA_mtl", "ofi"), ("OMPI_MCA_mtl_ofi_provider_include", "pleach")]
         }
-        // MPICH's and Intel's variables; each ignores the other's.
-        MpiLauncher::Hydra(_) => {
-            &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "pleach")]
-        }
+        // MPICH's and Intel's variables; each ignores the other's. Without MPICH's second one its own shared memory, which checks
+        // nothing, would carry messages within a host.
+        MpiLauncher::Hydra(_) => &[
+            ("MPIR_CVAR_CH4_NETMOD", "ofi"),
+            ("MPIR_CVAR_NOLOCAL", "1"),
+            ("I_MPI_FABRICS", "ofi"),
+            ("I_MPI_OFI_PROVIDER", "pleach"),
+        ],
         MpiLauncher::Other => &[
             ("OMPI_MCA_pml", "cm"),
             ("OMPI_MCA_mtl", "ofi"),
             ("OMPI_MCA_mtl_ofi_provider_include", "pleach"),
             ("MPIR_CVAR_CH4_NETMOD", "ofi"),
+            ("MPIR_CVAR_NOLOCAL", "1"),
             ("I_MPI_FABRICS", "ofi"),
         ],
     };

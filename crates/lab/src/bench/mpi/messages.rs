@@ -23,9 +23,33 @@ const PEER_SOURCE: &str = include_str!("messages_peer.c");
 const TCP: &str = "tcp;ofi_rxm";
 /// Without a line of the peer for this long, the run has failed.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Measures with the bound for the ratio of times, Pleach over TCP: 0.9 of the bandwidth is 1/0.9 of the time.
-const MEASURES: [(&str, f64); 4] =
-    [("latency-8", 0.9), ("latency-4096", 0.9), ("bandwidth-1MiB", 1.0 / 0.9), ("rate-8", 1.0)];
+/// Measures of two ranks, with the bound for the ratio of times, Pleach over TCP: 0.9 of the bandwidth is 1/0.9 of the time.
+const PAIR_MEASURES: [MessageMeasure; 4] = [
+    MessageMeasure { name: "latency-8", target: MessageTarget::Ratio(0.9) },
+    MessageMeasure { name: "latency-4096", target: MessageTarget::Ratio(0.9) },
+    MessageMeasure { name: "bandwidth-1MiB", target: MessageTarget::Ratio(1.0 / 0.9) },
+    MessageMeasure { name: "rate-8", target: MessageTarget::Ratio(1.0) },
+];
+/// Ranks that exchange messages, all with all, and their measures. KiB of a peer that is idle after three short messages.
+const CROWD: u32 = 16;
+const CROWD_MEASURES: [MessageMeasure; 2] = [
+    MessageMeasure { name: "memory-per-peer", target: MessageTarget::MostKib(16.0) },
+    MessageMeasure { name: "exchange-4096", target: MessageTarget::Ratio(1.0) },
+];
+
+/// What is measured, and how good it should be.
+#[derive(Clone, Copy)]
+struct MessageMeasure {
+    name: &'static str,
+    target: MessageTarget,
+}
+
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum MessageTarget {
+    Ratio(f64),
+    MostKib(f64),
+}
 
 /// Where the two ranks are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -46,12 +70,13 @@ pub(super) struct MessagesReport {
 struct MessageRow {
     placement: MessagePlacement,
     measure: &'static str,
-    /// Microseconds of one message.
+    ranks: u32,
+    /// Microseconds of one operation, or KiB.
     tcp: TrialSummary,
     pleach: TrialSummary,
     /// Pleach over TCP, round by round.
     ratio: TrialSummary,
-    target: f64,
+    target: MessageTarget,
     verdict: TargetVerdict,
 }
 
@@ -68,12 +93,15 @@ pub(super) fn run(rounds: u32, seconds: f64, notes: &mut Vec<String>) -> Result<
     let provider = provider_library::folder(&scratch);
     let mut rows = Vec::new();
     let measured = provider.and_then(|folder| {
-        rows.extend(measure(&mpi, MessagePlacement::OneHost, BenchPlacement::OneHost, &folder, (rounds, seconds))?);
+        for ranks in [2, CROWD] {
+            let place = (MessagePlacement::OneHost, BenchPlacement::OneHost, ranks);
+            rows.extend(measure(&mpi, place, &folder, (rounds, seconds))?);
+        }
         match NamespaceNetwork::new(2) {
             Ok(network) => {
                 let placement = BenchPlacement::Namespaces { network: &network, ranks_per_host: 1 };
-                let place = MessagePlacement::TwoNamespaces;
-                rows.extend(measure(&mpi, place, placement, &folder, (rounds, seconds))?);
+                let place = (MessagePlacement::TwoNamespaces, placement, 2);
+                rows.extend(measure(&mpi, place, &folder, (rounds, seconds))?);
             }
             Err(error) => notes.push(format!("messages: without namespaces: {error}")),
         }
@@ -86,36 +114,39 @@ pub(super) fn run(rounds: u32, seconds: f64, notes: &mut Vec<String>) -> Result<
 
 fn measure(
     mpi: &MpiInstallation,
-    place: MessagePlacement,
-    placement: BenchPlacement<'_>,
+    (place, placement, ranks): (MessagePlacement, BenchPlacement<'_>, u32),
     provider: &Path,
     (rounds, seconds): (u32, f64),
 ) -> Result<Vec<MessageRow>> {
-    let mut times: Vec<[Vec<f64>; 2]> = vec![[Vec::new(), Vec::new()]; MEASURES.len()];
+    let measures: &[MessageMeasure] = if ranks == 2 { &PAIR_MEASURES } else { &CROWD_MEASURES };
+    let mut times: Vec<[Vec<f64>; 2]> = vec![[Vec::new(), Vec::new()]; measures.len()];
     for _ in 0..rounds {
         for (variant, name) in [TCP, "pleach"].into_iter().enumerate() {
-            let found = run_once(mpi, placement, name, provider, seconds)?;
+            let found = run_once(mpi, (placement, ranks), name, provider, (seconds, measures))?;
             times.iter_mut().zip(found).for_each(|(all, time)| all[variant].push(time));
         }
     }
-    let row = |((measure, target), [tcp, pleach]): ((&'static str, f64), [Vec<f64>; 2])| {
+    let row = |(MessageMeasure { name, target }, [tcp, pleach]): (&MessageMeasure, [Vec<f64>; 2])| {
         let ratio = TrialSummary::of(pleach.iter().zip(&tcp).map(|(pleach, tcp)| pleach / tcp).collect());
-        let verdict = TargetVerdict::of(&ratio, target);
         let (tcp, pleach) = (TrialSummary::of(tcp), TrialSummary::of(pleach));
-        MessageRow { placement: place, measure, tcp, pleach, ratio, target, verdict }
+        let verdict = match target {
+            MessageTarget::Ratio(bound) => TargetVerdict::of(&ratio, *bound),
+            MessageTarget::MostKib(bound) => TargetVerdict::of(&pleach, *bound),
+        };
+        MessageRow { placement: place, measure: name, ranks, tcp, pleach, ratio, target: *target, verdict }
     };
-    Ok(MEASURES.into_iter().zip(times).map(row).collect())
+    Ok(measures.iter().zip(times).map(row).collect())
 }
 
 /// One run with one provider: the times of all measures.
 fn run_once(
     mpi: &MpiInstallation,
-    placement: BenchPlacement<'_>,
+    (placement, ranks): (BenchPlacement<'_>, u32),
     name: &str,
     provider: &Path,
-    seconds: f64,
+    (seconds, measures): (f64, &[MessageMeasure]),
 ) -> Result<Vec<f64>> {
-    let mut options = mpi.options(2, placement)?;
+    let mut options = mpi.options(ranks, placement)?;
     // The options of hosts choose Open MPI's own TCP.
     if let Some(pml) = options.iter().position(|option| option == "ob1") {
         options[pml] = "cm".into();
@@ -138,18 +169,23 @@ fn run_once(
         }
     }
     options.extend(environment.iter().flat_map(|(name, _)| ["-x".to_owned(), (*name).to_owned()]));
-    let line = mpi.peer_command_line(&options, 2, &[seconds.to_string()]);
-    mpi.run_command_line(&line, environment, host, |output, launcher| collect(output, launcher, name))
+    let line = mpi.peer_command_line(&options, ranks, &[seconds.to_string()]);
+    let host = host.as_ref().map(|host| host.name());
+    mpi.run_command_line(&line, environment, host, |output, launcher| collect(output, launcher, (name, measures)))
 }
 
-fn collect(output: &Receiver<OutputLine>, launcher: &[ChildProcess], name: &str) -> Result<Vec<f64>> {
+fn collect(
+    output: &Receiver<OutputLine>,
+    launcher: &[ChildProcess],
+    (name, measures): (&str, &[MessageMeasure]),
+) -> Result<Vec<f64>> {
     let mut found = Vec::new();
-    while found.len() < MEASURES.len() {
+    while found.len() < measures.len() {
         let said = || launcher.iter().map(ChildProcess::last_stderr_lines).collect::<String>();
         match output.recv_timeout(TIMEOUT) {
             Ok((_, Some(line))) => {
                 let value =
-                    line.strip_prefix(MEASURES[found.len()].0).and_then(|rest| rest.trim().parse::<f64>().ok());
+                    line.strip_prefix(measures[found.len()].name).and_then(|rest| rest.trim().parse::<f64>().ok());
                 found.extend(value);
             }
             Ok((_, None)) | Err(RecvTimeoutError::Disconnected) => {
@@ -169,11 +205,16 @@ pub(super) fn section(report: &MessagesReport) -> (String, TableRows) {
             MessagePlacement::TwoNamespaces => "two namespaces",
         };
         let [tcp, pleach] = [row.tcp, row.pleach].map(|time| time.to_string());
-        let (ratio, target) = (row.ratio.to_string(), format!("{:.2}", row.target));
-        [place.to_owned(), row.measure.to_owned(), tcp, pleach, ratio, target, row.verdict.to_string()]
+        let ratio = row.ratio.to_string();
+        let target = match row.target {
+            MessageTarget::Ratio(bound) => format!("{bound:.2}"),
+            MessageTarget::MostKib(bound) => format!("{bound:.0} KiB"),
+        };
+        let place = format!("{place}, {} ranks", row.ranks);
+        [place, row.measure.to_owned(), tcp, pleach, ratio, target, row.verdict.to_string()]
     };
-    let header = ["ranks on", "measure", "libfabric tcp, us", "Pleach, us", "ratio", "target", ""];
-    let title = format!("Messages of {}, two ranks, all by libfabric; us of one message", report.mpi);
+    let header = ["ranks on", "measure", "libfabric tcp", "Pleach", "ratio", "target", ""];
+    let title = format!("Messages of {}, all by libfabric; us of one operation, KiB of one peer", report.mpi);
     (title, with_header(header, report.rows.iter().map(row)))
 }
 

@@ -1,10 +1,12 @@
-/* Two ranks: latencies, bandwidth and message rate. Prints "NAME VALUE" on rank 0: microseconds of one operation. */
+/* Two ranks: latencies, bandwidth and message rate. More ranks: memory per peer, and an exchange of all with all. Prints "NAME VALUE" on
+ * rank 0: microseconds of one operation, or KiB. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static int rank;
+static int rank, ranks;
 static double seconds;
 
 /* Runs an operation in batches for about the given time; the median of the batches in microseconds. */
@@ -43,6 +45,32 @@ static void window(char *bytes, int length, int count)
         MPI_Send(&end, 1, MPI_BYTE, 0, 3, MPI_COMM_WORLD);
 }
 
+/* Everyone sends to everyone. */
+static void exchange(char *bytes, int length)
+{
+    static MPI_Request requests[256];
+    int count = 0;
+    for (int shift = 1; shift < ranks; shift++) {
+        int from = (rank + ranks - shift) % ranks, to = (rank + shift) % ranks;
+        char *target = bytes + (size_t)from * length, *source = bytes + (size_t)(ranks + to) * length;
+        MPI_Irecv(target, length, MPI_BYTE, from, 4, MPI_COMM_WORLD, &requests[count++]);
+        MPI_Isend(source, length, MPI_BYTE, to, 4, MPI_COMM_WORLD, &requests[count++]);
+    }
+    MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
+}
+
+static double resident_kib(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%*d %ld", &pages) != 1)
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024.0);
+}
+
+enum { PAIR_PING = 0, ALL_EXCHANGE = -1 };
+
 static void measure(const char *name, char *bytes, int length, int count)
 {
     enum { BATCHES = 15 };
@@ -52,7 +80,9 @@ static void measure(const char *name, char *bytes, int length, int count)
         MPI_Barrier(MPI_COMM_WORLD);
         double began = MPI_Wtime();
         for (int run = 0; run < runs; run++) {
-            if (count)
+            if (count == ALL_EXCHANGE)
+                exchange(bytes, length);
+            else if (count)
                 window(bytes, length, count);
             else
                 ping(bytes, length);
@@ -65,7 +95,7 @@ static void measure(const char *name, char *bytes, int length, int count)
                 runs = 20;
             MPI_Bcast(&runs, 1, MPI_INT, 0, MPI_COMM_WORLD);
         } else {
-            times[batch] = took * 1e6 / runs / (count ? count : 2);
+            times[batch] = took * 1e6 / runs / (count > 0 ? count : count == PAIR_PING ? 2 : 1);
         }
     }
     qsort(times, BATCHES, sizeof(double), compare);
@@ -79,9 +109,22 @@ int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     seconds = argc > 1 ? atof(argv[1]) : 0.5;
     char *bytes = malloc(64 << 20);
     memset(bytes, 1, 64 << 20);
+    if (ranks > 2) {
+        double before = resident_kib(), grown, most;
+        for (int i = 0; i < 3; i++)
+            exchange(bytes, 8);
+        grown = (resident_kib() - before) / (ranks - 1);
+        MPI_Reduce(&grown, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+        if (rank == 0)
+            printf("memory-per-peer %.2f\n", most);
+        measure("exchange-4096", bytes, 4096, ALL_EXCHANGE);
+        MPI_Finalize();
+        return 0;
+    }
     for (int i = 0; i < 2000; i++)
         ping(bytes, 8);
     measure("latency-8", bytes, 8, 0);

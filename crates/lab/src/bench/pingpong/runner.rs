@@ -102,9 +102,12 @@ impl PingpongRunner<'_> {
         let arguments: Vec<String> =
             std::iter::once(self.seconds.to_string()).chain(self.sizes.iter().map(usize::to_string)).collect();
         let line = mpi.peer_command_line(&options, 2, &arguments);
-        mpi.run_command_line(&line, Vec::new(), self.link.host(0), |output, launcher| {
-            collect_times(output, self.sizes.len(), launcher)
-        })
+        mpi.run_command_line(
+            &line,
+            Vec::new(),
+            self.link.host(0).as_ref().map(|host| host.name()),
+            |output, launcher| collect_times(output, self.sizes.len(), launcher),
+        )
     }
 }
 

@@ -69,7 +69,7 @@ fn run(around: Around, folder: &Path, ranks: &str, program: &[&str]) -> (String,
 }
 
 /// A folder with the case, meshed and cut into so many pieces; `end` is the time that is simulated.
-fn cavity(pieces: (u32, u32), end: &str) -> PathBuf {
+pub(super) fn cavity(pieces: (u32, u32), end: &str) -> PathBuf {
     let folder = file("cavity");
     let copied = Command::new("cp").args(["-r", CAVITY]).arg(&folder).status().expect("there is a cp");
     assert!(copied.success());
@@ -92,6 +92,11 @@ fn cavity(pieces: (u32, u32), end: &str) -> PathBuf {
     folder
 }
 
+/// The lines with residuals among what icoFoam says.
+pub(super) fn residuals_of(said: &str) -> Vec<String> {
+    said.lines().filter(|line| line.contains("Initial residual")).map(str::to_owned).collect()
+}
+
 /// The application of SH-14: conjugate gradients with allreduces of eight bytes. Its residuals are printed with six digits; sums of what
 /// should be nothing are rounding alone, and left out. Two ranks have but one order, so that every bit is the same however long it runs;
 /// four have several, which shows when hardly anything is left of the residuals.
@@ -105,8 +110,7 @@ fn openfoam_has_the_same_residuals_under_open_mpi() {
         let ranks = (pieces.0 * pieces.1).to_string();
         let residuals = |around: Around| {
             let (said, took, report) = run(around, &folder, &ranks, &["icoFoam", "-parallel"]);
-            let lines = said.lines().filter(|line| line.contains("Initial residual"));
-            (lines.map(str::to_owned).collect::<Vec<_>>(), took, report)
+            (residuals_of(&said), took, report)
         };
         let (plain, plainly_took, _) = residuals(Around::Nothing);
         assert!(plain.len() > least, "{plain:?}");
@@ -124,24 +128,34 @@ fn openfoam_has_the_same_residuals_under_open_mpi() {
     }
 }
 
-/// A benchmark that verifies its own results: solving, transposing, updating at random, transforming.
-#[test]
-#[ignore = "long: needs hpcc"]
-fn hpcc_verifies_its_results_through_nodes_under_open_mpi() {
+/// A folder in which hpcc finds its input.
+pub(super) fn hpcc_folder() -> PathBuf {
     let folder = file("hpcc");
     std::fs::create_dir(&folder).expect("the target folder can be written to");
     let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pleach-mpi/tests/programs/hpccinf.txt");
     std::fs::copy(input, folder.join("hpccinf.txt")).expect("a file");
+    folder
+}
+
+/// What hpcc wrote says that its results are right.
+pub(super) fn check_hpcc(output: &str) {
+    assert!(output.contains("Success=1") && output.contains("MPIRandomAccess_Errors=0"), "{output}");
+    // Transposing five times and solving once. What takes no measurable processor time has one line less that says so.
+    for tests in [5, 1] {
+        assert!(output.contains(&format!("{tests} tests completed and passed residual checks")), "{output}");
+    }
+    assert!(!output.contains("FAILED") && output.matches("PASSED").count() >= 6, "{output}");
+}
+
+/// A benchmark that verifies its own results: solving, transposing, updating at random, transforming.
+#[test]
+#[ignore = "long: needs hpcc"]
+fn hpcc_verifies_its_results_through_nodes_under_open_mpi() {
+    let folder = hpcc_folder();
     for around in [Around::Nothing, Around::Library, Around::Faults, Around::KilledNode] {
         let written = folder.join("hpccoutf.txt");
         let _ = std::fs::remove_file(&written);
         run(around, &folder, "2", &["hpcc"]);
-        let output = std::fs::read_to_string(written).expect("what it wrote");
-        assert!(output.contains("Success=1") && output.contains("MPIRandomAccess_Errors=0"), "{output}");
-        // Transposing five times and solving once. What takes no measurable processor time has one line less that says so.
-        for tests in [5, 1] {
-            assert!(output.contains(&format!("{tests} tests completed and passed residual checks")), "{output}");
-        }
-        assert!(!output.contains("FAILED") && output.matches("PASSED").count() >= 6, "{output}");
+        check_hpcc(&std::fs::read_to_string(written).expect("what it wrote"));
     }
 }

@@ -2,6 +2,7 @@
 
 mod applications;
 mod between_hosts;
+mod over_the_provider;
 #[path = "../launch/processes.rs"]
 mod processes;
 
@@ -25,9 +26,14 @@ fn file(name: &str) -> PathBuf {
 
 /// Compiles a program of the MPI library's tests.
 fn compile(compiler: &str, source: &str) -> String {
+    compile_with(compiler, source, &[])
+}
+
+fn compile_with(compiler: &str, source: &str, arguments: &[&str]) -> String {
     let program = file(source.trim_end_matches(".c"));
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pleach-mpi/tests/programs");
-    let compiled = Command::new(compiler).args(["-O1", "-o"]).arg(&program).arg(sources.join(source)).output();
+    let compiled =
+        Command::new(compiler).args(["-O1", "-o"]).arg(&program).arg(sources.join(source)).args(arguments).output();
     let compiled = compiled.expect("the MPI's compiler");
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     program.display().to_string()

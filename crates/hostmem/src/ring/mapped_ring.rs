@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicU64;
 
 use super::spsc_ring::{RingEntry, RingMemory, SLOT_BYTES};
 
-/// Slots of a ring: as many as the messaging machine has short packets in flight ([`super::ShmTransport::settings`]).
-const SLOTS: usize = 64;
-/// Bytes of the slots of a ring.
-pub(super) const SLOT_ARRAY_BYTES: usize = SLOTS * SLOT_BYTES;
+/// Bytes of so many slots of a ring.
+pub(super) const fn slot_array_bytes(slots: usize) -> usize {
+    slots * SLOT_BYTES
+}
 
 /// What a reader has consumed. Only the reader writes it, and the writer seldom reads it.
 #[repr(C, align(128))]
@@ -17,21 +17,23 @@ pub(super) struct ConsumedCounts {
     read: AtomicU64,
 }
 
-/// A mapped ring with this many bytes for long packets. It does not keep the mapping alive.
-pub(super) struct MappedRing<const BYTES: usize> {
+/// A mapped ring with this many slots, and bytes for long packets. It does not keep the mapping alive.
+pub(super) struct MappedRing<const SLOTS: usize, const BYTES: usize> {
     counts: NonNull<ConsumedCounts>,
     slots: NonNull<u8>,
     bytes: NonNull<u8>,
 }
 
 // SAFETY: both ends of a ring may be used at the same time, and none is tied to a thread.
-unsafe impl<const BYTES: usize> Send for MappedRing<BYTES> {}
+unsafe impl<const SLOTS: usize, const BYTES: usize> Send for MappedRing<SLOTS, BYTES> {}
 
-impl<const BYTES: usize> MappedRing<BYTES> {
+impl<const SLOTS: usize, const BYTES: usize> MappedRing<SLOTS, BYTES> {
+    const SLOT_ARRAY_BYTES: usize = slot_array_bytes(SLOTS);
+
     /// The ring with these parts.
     ///
     /// # Safety
-    /// They are in a mapping: counts; [`SLOT_ARRAY_BYTES`] of slots; `BYTES`; aligned to lines. The ring is not used after the
+    /// They are in a mapping: counts; `SLOTS` slots; `BYTES`; aligned to lines. The ring is not used after the
     /// mapping is removed.
     pub(super) unsafe fn new(counts: NonNull<ConsumedCounts>, slots: NonNull<u8>, bytes: NonNull<u8>) -> Self {
         Self { counts, slots, bytes }
@@ -46,14 +48,14 @@ impl<const BYTES: usize> MappedRing<BYTES> {
     #[allow(clippy::mut_from_ref)] // Entries do not overlap, and the protocol returns each once.
     pub(super) unsafe fn bytes(&self, entry: RingEntry) -> &mut [u8] {
         let RingEntry { at, length } = entry;
-        let start = if at < SLOT_ARRAY_BYTES {
-            assert!(at + length <= SLOT_ARRAY_BYTES);
+        let start = if at < Self::SLOT_ARRAY_BYTES {
+            assert!(at + length <= Self::SLOT_ARRAY_BYTES);
             // SAFETY: within the slots.
             unsafe { self.slots.add(at) }
         } else {
-            assert!(at + length <= SLOT_ARRAY_BYTES + BYTES);
+            assert!(at + length <= Self::SLOT_ARRAY_BYTES + BYTES);
             // SAFETY: within the bytes.
-            unsafe { self.bytes.add(at - SLOT_ARRAY_BYTES) }
+            unsafe { self.bytes.add(at - Self::SLOT_ARRAY_BYTES) }
         };
         // SAFETY: within the ring; by the protocol, the other end does not access it.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
@@ -66,7 +68,7 @@ impl<const BYTES: usize> MappedRing<BYTES> {
     }
 }
 
-impl<const BYTES: usize> RingMemory for MappedRing<BYTES> {
+impl<const SLOTS: usize, const BYTES: usize> RingMemory for MappedRing<SLOTS, BYTES> {
     type Word = AtomicU64;
     const SLOTS: u64 = SLOTS as u64;
     const BYTES: u64 = BYTES as u64;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::mman::munmap;
 
-use super::mapped_ring::{MappedRing, SLOT_ARRAY_BYTES};
+use super::mapped_ring::{MappedRing, slot_array_bytes};
 use crate::futex::WakeupFutex;
 use crate::shm_file::{self, OpenFileError};
 
@@ -26,6 +26,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x81");
 const PAGE: usize = 4096;
 /// Bytes of a ring: the rings of both directions fit the second-level caches of the two cores.
 pub(super) const RING_BYTES: usize = 1 << 20;
+/// Slots of a ring: as many as the messaging machine has short packets in flight ([`super::ShmTransport::settings`]).
+pub(super) const RING_SLOTS: usize = 64;
 pub(super) const MAX_RANKS: usize = 64;
 
 #[repr(C, align(4096))]
@@ -36,6 +38,7 @@ struct MappingHeader {
     joined: AtomicU64,
 }
 
+const SLOT_ARRAY_BYTES: usize = slot_array_bytes(RING_SLOTS);
 const RING_SIZE: usize = PAGE + SLOT_ARRAY_BYTES + RING_BYTES;
 
 pub(super) struct RingMapping {
@@ -139,7 +142,7 @@ impl RingMapping {
     ///
     /// # Safety
     /// It is not used after the mapping is dropped.
-    pub(super) unsafe fn ring(&self, from: usize, to: usize) -> MappedRing<RING_BYTES> {
+    pub(super) unsafe fn ring(&self, from: usize, to: usize) -> MappedRing<RING_SLOTS, RING_BYTES> {
         assert!(from < self.ranks && to < self.ranks);
         // SAFETY: `open` reserved a ring from each rank to each. It begins with a page for its counts; slots and bytes follow.
         unsafe {

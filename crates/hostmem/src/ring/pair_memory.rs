@@ -6,7 +6,7 @@
 //! ```text
 //! header  magic, bytes of a ring; of each side: asleep, closed; of each ring: counts of consumed packets and bytes
 //! slots   of the ring from the creator, then of the ring to it
-//! bytes   likewise; their pages are reserved before the first long packet: an idle pair has 20 KiB
+//! bytes   likewise; their pages are reserved before the first long packet: an idle pair has 12 KiB
 //! ```
 
 use std::fs::File;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nix::sys::mman::munmap;
 use nix::sys::statvfs::statvfs;
 
-use super::mapped_ring::{ConsumedCounts, MappedRing, SLOT_ARRAY_BYTES};
+use super::mapped_ring::{ConsumedCounts, MappedRing, slot_array_bytes};
 use super::ring_peer::RingPeer;
 use crate::shm_file::{self, OpenFileError};
 
@@ -26,6 +26,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"pleach\xa7\x82");
 const PAGE: usize = 4096;
 /// Bytes of a ring for long packets: four of the longest. More would leave the caches of the two cores.
 pub(super) const PAIR_RING_BYTES: usize = 256 << 10;
+/// Slots of a ring: one page. A process may have a pair with each of many others, most of them idle.
+pub(super) const PAIR_SLOTS: usize = 32;
+const SLOT_ARRAY_BYTES: usize = slot_array_bytes(PAIR_SLOTS);
 const SLOTS_END: usize = PAGE + 2 * SLOT_ARRAY_BYTES;
 const SIZE: usize = SLOTS_END + 2 * PAIR_RING_BYTES;
 const DIRECTORY: &str = "/dev/shm";
@@ -140,7 +143,7 @@ impl PairMemory {
     ///
     /// # Safety
     /// They are not used after this value is dropped.
-    pub(super) unsafe fn rings(&self) -> RingPeer<PAIR_RING_BYTES> {
+    pub(super) unsafe fn rings(&self) -> RingPeer<PAIR_SLOTS, PAIR_RING_BYTES> {
         let ring = |direction: usize| {
             let counts = NonNull::from(&self.head().counts[direction]);
             // SAFETY: both are within the mapping.

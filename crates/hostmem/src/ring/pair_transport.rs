@@ -10,7 +10,7 @@ use protocol::messaging::RailIndex;
 use transport::message_transport::{SendReport, TransportEvent};
 use units::{PathId, Rank, Time};
 
-use super::pair_memory::{PAIR_RING_BYTES, PairMemory, PeerEnd};
+use super::pair_memory::{PAIR_RING_BYTES, PAIR_SLOTS, PairMemory, PeerEnd};
 use super::ring_peer::RingPeer;
 use super::spsc_ring::{MAX_INLINE_BYTES, RingEntry};
 
@@ -20,7 +20,7 @@ const PATH: PathId = PathId(0);
 struct PairPeer {
     rank: Rank,
     // Before the memory that it refers to.
-    rings: RingPeer<PAIR_RING_BYTES>,
+    rings: RingPeer<PAIR_SLOTS, PAIR_RING_BYTES>,
     memory: PairMemory,
     is_lost: bool,
     is_reported: bool,

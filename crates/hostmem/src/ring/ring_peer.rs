@@ -15,18 +15,18 @@ const PACKETS_PER_TURN: usize = 16;
 type WaitingPacket = (Vec<u8>, Option<BufferSlice>);
 
 /// Both directions between this process and a peer.
-pub(super) struct RingPeer<const BYTES: usize> {
+pub(super) struct RingPeer<const SLOTS: usize, const BYTES: usize> {
     /// The ring to the peer, and the one from it.
-    outward: MappedRing<BYTES>,
-    inward: MappedRing<BYTES>,
+    outward: MappedRing<SLOTS, BYTES>,
+    inward: MappedRing<SLOTS, BYTES>,
     writer: RingWriter,
     reader: RingReader,
     /// Packets that do not fit into the ring now.
     waiting: VecDeque<WaitingPacket>,
 }
 
-impl<const BYTES: usize> RingPeer<BYTES> {
-    pub(super) fn new(outward: MappedRing<BYTES>, inward: MappedRing<BYTES>) -> Self {
+impl<const SLOTS: usize, const BYTES: usize> RingPeer<SLOTS, BYTES> {
+    pub(super) fn new(outward: MappedRing<SLOTS, BYTES>, inward: MappedRing<SLOTS, BYTES>) -> Self {
         let (writer, reader) = (RingWriter::default(), RingReader::default());
         Self { outward, inward, writer, reader, waiting: VecDeque::new() }
     }

@@ -14,7 +14,7 @@ use transport::backoff::{WaitPolicy, WaitStep, Waiter};
 use transport::message_transport::{MessageTransport, SendReport, TransportEvent};
 use units::{PathId, Rank, Time};
 
-use super::mapping::{RING_BYTES, RingMapping};
+use super::mapping::{RING_BYTES, RING_SLOTS, RingMapping};
 use super::ring_peer::RingPeer;
 use super::spsc_ring::RingEntry;
 
@@ -35,7 +35,7 @@ const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 struct ShmPeer {
     rank: usize,
-    rings: RingPeer<RING_BYTES>,
+    rings: RingPeer<RING_SLOTS, RING_BYTES>,
     is_lost: bool,
 }
 

@@ -20,7 +20,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 pub type EnvironmentVariable = (&'static str, OsString);
 
 /// Variables of the user that are forwarded to ranks on all hosts.
-const FORWARDED_VARIABLES: [&str; 14] = [
+const FORWARDED_VARIABLES: [&str; 15] = [
     "PLEACH_MPI",
     "PLEACH_MPI_CHOICE",
     "PLEACH_MPI_MAX_BYTES",
@@ -35,6 +35,7 @@ const FORWARDED_VARIABLES: [&str; 14] = [
     "PLEACH_SECURITY",
     "PLEACH_SHARED_MEMORY",
     "PLEACH_PATIENCE",
+    "PLEACH_MESSAGES_CHECKSUM",
 ];
 
 /// The launcher of a command.

@@ -43,8 +43,13 @@ fn folder_from(own: &Path, scratch: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Whether a command seems to start ranks on other hosts: it names hosts, or a batch system gives it several.
-pub fn names_hosts(command: &[OsString], allocated_hosts: Option<&str>) -> bool {
+/// Whether a command seems to start ranks on other hosts.
+pub fn has_other_hosts(command: &[OsString]) -> bool {
+    names_hosts(command, std::env::var("SLURM_JOB_NUM_NODES").ok().as_deref())
+}
+
+/// Whether a command names hosts, or a batch system gives it several.
+fn names_hosts(command: &[OsString], allocated_hosts: Option<&str>) -> bool {
     const OPTIONS: [&str; 9] =
         ["-H", "-host", "--host", "-hosts", "--hosts", "-hostfile", "--hostfile", "-machinefile", "-f"];
     let is_option = |word: &OsString| {
@@ -61,8 +66,7 @@ pub fn names_hosts(command: &[OsString], allocated_hosts: Option<&str>) -> bool 
 pub fn warning(variables: &[EnvironmentVariable], scratch: &Path, command: &[OsString]) -> Option<String> {
     let is_linked =
         variables.iter().any(|(name, path)| *name == "FI_PROVIDER_PATH" && Path::new(path).starts_with(scratch));
-    let hosts = std::env::var("SLURM_JOB_NUM_NODES").ok();
-    (is_linked && names_hosts(command, hosts.as_deref())).then(|| {
+    (is_linked && has_other_hosts(command)).then(|| {
         "the provider of a build tree is found on this host only; install Pleach at one path on all hosts, or set FI_PROVIDER_PATH of the \
          ranks to a folder that all hosts have (docs/libfabric.md)"
             .to_owned()

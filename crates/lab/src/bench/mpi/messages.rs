@@ -1,4 +1,7 @@
 //! The scene "messages": point-to-point messages of Open MPI by Pleach's libfabric provider and by libfabric's own for TCP, in turn.
+//! `cuts.rs`: what a cut path costs one message.
+
+mod cuts;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use namespaces::NamespaceNetwork;
 use serde::Serialize;
 
+use self::cuts::CutRow;
 use super::target_verdict::TargetVerdict;
 use crate::bench::TrialSummary;
 use crate::bench::mpi_installation::MpiInstallation;
@@ -30,7 +34,7 @@ const PAIR_MEASURES: [MessageMeasure; 4] = [
     MessageMeasure { name: "bandwidth-1MiB", target: MessageTarget::Ratio(1.0 / 0.9) },
     MessageMeasure { name: "rate-8", target: MessageTarget::Ratio(1.0) },
 ];
-/// Ranks that exchange messages, all with all, and their measures. KiB of a peer that is idle after three short messages.
+/// Ranks that exchange messages, all with all, and their measures. KiB of a peer that is idle after many short messages.
 const CROWD: u32 = 16;
 const CROWD_MEASURES: [MessageMeasure; 2] = [
     MessageMeasure { name: "memory-per-peer", target: MessageTarget::MostKib(16.0) },
@@ -64,6 +68,7 @@ enum MessagePlacement {
 pub(super) struct MessagesReport {
     mpi: String,
     rows: Vec<MessageRow>,
+    cuts: Vec<CutRow>,
 }
 
 #[derive(Serialize)]
@@ -91,7 +96,7 @@ pub(super) fn run(rounds: u32, seconds: f64, notes: &mut Vec<String>) -> Result<
     let scratch = std::env::temp_dir().join(format!("pleach-bench-messages-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
     let provider = provider_library::folder(&scratch);
-    let mut rows = Vec::new();
+    let (mut rows, mut found_cuts) = (Vec::new(), Vec::new());
     let measured = provider.and_then(|folder| {
         for ranks in [2, CROWD] {
             let place = (MessagePlacement::OneHost, BenchPlacement::OneHost, ranks);
@@ -102,6 +107,7 @@ pub(super) fn run(rounds: u32, seconds: f64, notes: &mut Vec<String>) -> Result<
                 let placement = BenchPlacement::Namespaces { network: &network, ranks_per_host: 1 };
                 let place = (MessagePlacement::TwoNamespaces, placement, 2);
                 rows.extend(measure(&mpi, place, &folder, (rounds, seconds))?);
+                found_cuts = cuts::measure(&mpi, &folder, &scratch, rounds)?;
             }
             Err(error) => notes.push(format!("messages: without namespaces: {error}")),
         }
@@ -109,7 +115,7 @@ pub(super) fn run(rounds: u32, seconds: f64, notes: &mut Vec<String>) -> Result<
     });
     let _ = std::fs::remove_dir_all(&scratch);
     measured?;
-    Ok(MessagesReport { mpi: mpi.short_name(), rows })
+    Ok(MessagesReport { mpi: mpi.short_name(), rows, cuts: found_cuts })
 }
 
 fn measure(
@@ -197,8 +203,8 @@ fn collect(
     Ok(found)
 }
 
-/// Title and rows of the table.
-pub(super) fn section(report: &MessagesReport) -> (String, TableRows) {
+/// Titles and rows of the tables.
+pub(super) fn sections(report: &MessagesReport) -> Vec<(String, TableRows)> {
     let row = |row: &MessageRow| {
         let place = match row.placement {
             MessagePlacement::OneHost => "one host",
@@ -215,11 +221,12 @@ pub(super) fn section(report: &MessagesReport) -> (String, TableRows) {
     };
     let header = ["ranks on", "measure", "libfabric tcp", "Pleach", "ratio", "target", ""];
     let title = format!("Messages of {}, all by libfabric; us of one operation, KiB of one peer", report.mpi);
-    (title, with_header(header, report.rows.iter().map(row)))
+    let measured = (title, with_header(header, report.rows.iter().map(row)));
+    if report.cuts.is_empty() { vec![measured] } else { vec![measured, cuts::section(&report.cuts)] }
 }
 
 impl MessagesReport {
     pub(super) fn passed(&self) -> bool {
-        self.rows.iter().all(|row| row.verdict != TargetVerdict::Missed)
+        self.rows.iter().all(|row| row.verdict != TargetVerdict::Missed) && self.cuts.iter().all(CutRow::passed)
     }
 }

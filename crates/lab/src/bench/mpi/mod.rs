@@ -10,6 +10,7 @@ mod kernels;
 mod messages;
 mod output;
 mod target_verdict;
+mod two_network_cluster;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -28,7 +28,7 @@ fn rows(case: &MpiCaseReport) -> TableRows {
 /// Title and rows of every table.
 fn sections(report: &MpiBenchReport) -> Vec<(String, TableRows)> {
     let cases = report.scenes.iter().map(|case| (case.title.to_owned(), rows(case)));
-    let messages = report.messages.iter().map(messages::section);
+    let messages = report.messages.iter().flat_map(messages::sections);
     let kernels = report.kernels.iter().map(kernels::section);
     cases.chain(report.hosts.iter().flat_map(hosts::sections)).chain(messages).chain(kernels).collect()
 }

@@ -1,4 +1,4 @@
-//! One run of a kernel: eight hosts with two networks and a third one for the launcher, and perhaps a cable that is pulled.
+//! A program over the provider on hosts with two networks and a third one for the launcher, and perhaps a cable that is pulled.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,12 +14,10 @@ use crate::bench::mpi_installation::MpiInstallation;
 use crate::local_fabric::child_process::{ChildProcess, OutputLine};
 use crate::mpi::mpi_launcher::EnvironmentVariable;
 
-/// Ranks, each on a host of its own.
-pub(super) const RANKS: usize = 8;
 /// The link whose cable is pulled, the other one, and that of the launcher, which cannot lose its own.
 const DATA_LINKS: [usize; 2] = [0, 1];
 const LAUNCHER_LINK: usize = 2;
-/// Without a line of the kernel for this long, the run has failed.
+/// Without a line of the program for this long, the run has failed.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How a cable is pulled.
@@ -47,31 +45,34 @@ pub(super) enum ProviderChecksums {
     Off,
 }
 
-/// What a kernel said of itself.
+/// What a program said of itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KernelOutcome {
+pub(super) struct ProgramOutcome {
     pub(super) seconds: f64,
     pub(super) is_right: bool,
+    /// Its speed at the end over that at the beginning, if it measures that.
+    pub(super) slowdown: Option<f64>,
 }
 
-/// The hosts, and how ranks are started on them.
-pub(super) struct KernelCluster<'a> {
+/// The hosts, one for each rank, and how ranks are started on them.
+pub(super) struct TwoNetworkCluster<'a> {
     mpi: &'a MpiInstallation,
     hosts: Hosts,
+    ranks: usize,
     agent: PathBuf,
     provider: &'a Path,
 }
 
-impl<'a> KernelCluster<'a> {
+impl<'a> TwoNetworkCluster<'a> {
     /// # Errors
     /// If there can be no namespaces, or a file cannot be written.
-    pub(super) fn new(mpi: &'a MpiInstallation, provider: &'a Path, scratch: &Path) -> Result<Self> {
-        let hosts = HostsBuilder::new(RANKS, 3).wiring(Wiring::Switched).build()?;
+    pub(super) fn new(mpi: &'a MpiInstallation, ranks: usize, provider: &'a Path, scratch: &Path) -> Result<Self> {
+        let hosts = HostsBuilder::new(ranks, 3).wiring(Wiring::Switched).build()?;
         let agent = scratch.join("agent");
         // Options of ssh come first. From equal host names Open MPI concludes that the ranks share one host.
         let mut text =
             "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nto=$1; shift\ncase $to in\n".to_owned();
-        for (host, name) in hosts.namespaces().into_iter().take(RANKS).enumerate() {
+        for (host, name) in hosts.namespaces().into_iter().take(ranks).enumerate() {
             let addresses = data_addresses(&hosts, host);
             text += &format!("{}) space={name} data={addresses} ;;\n", hosts.link(host, LAUNCHER_LINK).address());
         }
@@ -79,22 +80,20 @@ impl<'a> KernelCluster<'a> {
         let mut file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o700).open(&agent)?;
         file.write_all(text.as_bytes())?;
-        Ok(Self { mpi, hosts, agent, provider })
+        Ok(Self { mpi, hosts, ranks, agent, provider })
     }
 
-    /// Runs a kernel; pulls a cable, if that is planned, and plugs it in afterwards.
+    /// Runs the program with arguments; pulls a cable after it said "begin", if that is planned, and plugs it in afterwards.
     ///
     /// # Errors
     /// If the run ends early or hangs, or the cable cannot be pulled.
     pub(super) fn run(
         &self,
-        kernel: &str,
-        repetitions: u32,
+        arguments: &[String],
         checksums: ProviderChecksums,
         pull: Option<PlannedPull>,
-    ) -> Result<KernelOutcome> {
-        let line =
-            self.mpi.peer_command_line(&self.options(), RANKS as u32, &[kernel.into(), repetitions.to_string()]);
+    ) -> Result<ProgramOutcome> {
+        let line = self.mpi.peer_command_line(&self.options(), self.ranks as u32, arguments);
         let environment: Vec<EnvironmentVariable> = vec![
             ("FI_PROVIDER_PATH", self.provider.as_os_str().to_owned()),
             ("FI_PROVIDER", "pleach".into()),
@@ -106,14 +105,15 @@ impl<'a> KernelCluster<'a> {
             collect(output, launcher, || pull.map_or(Ok(()), |pull| self.pull(pull)))
         });
         let mended = pull.map_or(Ok(()), |pull| self.mend(pull));
-        let what = || format!("{kernel}, {}", pull.map_or("no fault".to_owned(), |pull| format!("{pull:?}")));
+        let what =
+            || format!("{}, {}", arguments.join(" "), pull.map_or("no fault".to_owned(), |pull| format!("{pull:?}")));
         let outcome = outcome.with_context(what)?;
         mended.with_context(what)?;
         Ok(outcome)
     }
 
     fn options(&self) -> Vec<String> {
-        let addresses = (0..RANKS).map(|host| format!("{}:1", self.hosts.link(host, LAUNCHER_LINK).address()));
+        let addresses = (0..self.ranks).map(|host| format!("{}:1", self.hosts.link(host, LAUNCHER_LINK).address()));
         let (agent, launcher_network) = (self.agent.display().to_string(), format!("10.7.{LAUNCHER_LINK}.0/24"));
         let list = Vec::from_iter(addresses).join(",");
         let (prefix, agent_name) =
@@ -165,21 +165,25 @@ fn data_addresses(hosts: &Hosts, host: usize) -> String {
     DATA_LINKS.map(|link| hosts.link(host, link).address().to_string()).join(",")
 }
 
-/// Waits for the kernel's two lines, with the pull between them.
+/// Waits for the program's two lines, with the pull between them.
 fn collect(
     output: &Receiver<OutputLine>,
     launcher: &[ChildProcess],
     pull: impl Fn() -> Result<()>,
-) -> Result<KernelOutcome> {
+) -> Result<ProgramOutcome> {
     let said = || launcher.iter().map(ChildProcess::last_stderr_lines).collect::<String>();
     loop {
         match output.recv_timeout(TIMEOUT) {
             Ok((_, Some(line))) if line == "begin" => pull()?,
             Ok((_, Some(line))) => {
                 let Some(rest) = line.strip_prefix("took ") else { continue };
-                let (seconds, verdict) = rest.split_once(' ').context("a kernel's line is malformed")?;
-                ensure!(matches!(verdict, "right" | "WRONG"), "a kernel says {line:?}");
-                return Ok(KernelOutcome { seconds: seconds.parse()?, is_right: verdict == "right" });
+                let mut words = rest.split(' ');
+                let (Some(seconds), Some(verdict)) = (words.next(), words.next()) else {
+                    bail!("malformed: {line:?}")
+                };
+                ensure!(matches!(verdict, "right" | "WRONG"), "malformed: {line:?}");
+                let slowdown = words.next().map(str::parse).transpose()?;
+                return Ok(ProgramOutcome { seconds: seconds.parse()?, is_right: verdict == "right", slowdown });
             }
             Ok((_, None)) | Err(RecvTimeoutError::Disconnected) => bail!("the run ended early{}", said()),
             Err(RecvTimeoutError::Timeout) => bail!("the run hangs{}", said()),

@@ -1,9 +1,7 @@
 //! The scene "kernels": the papers' experiment on programs of their kind. Kernels in the shape of the NAS benchmarks, unmodified, over the
 //! libfabric provider, on eight hosts with two networks: with and without checksums (CK-10), and while a cable is pulled (PM-6 to PM-8).
 //!
-//! Every run verifies its own result. The program is `kernels.c`; `job.rs` starts it.
-
-mod job;
+//! Every run verifies its own result. The program is `kernels.c`; `two_network_cluster.rs` starts it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,15 +10,17 @@ use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::two_network_cluster::{CablePull, PlannedPull, ProgramOutcome, ProviderChecksums, TwoNetworkCluster};
 use crate::bench::TrialSummary;
 use crate::bench::mpi_installation::MpiInstallation;
 use crate::mpi::provider_library;
 use crate::progress::progress_bar;
 use crate::report::{TableRows, with_header};
-use job::{CablePull, KernelCluster, KernelOutcome, PlannedPull, ProviderChecksums, RANKS};
 
 const SOURCE: &str = include_str!("kernels.c");
 const KERNELS: [&str; 6] = ["IS", "FT", "LU", "CG", "MG", "EP"];
+/// Ranks, each on a host of its own.
+const RANKS: usize = 8;
 const PULLS: [CablePull; 2] = [CablePull::Noticed, CablePull::Silent];
 /// A kernel repeats its work until it takes about this long.
 const FULL_SECONDS: f64 = 2.0;
@@ -93,7 +93,7 @@ pub(super) fn run(plan: KernelPlan, names: &[String], mpi: Option<&Path>) -> Res
     let scratch = std::env::temp_dir().join(format!("pleach-bench-kernels-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
     let rows = provider_library::folder(&scratch).and_then(|provider| {
-        let cluster = KernelCluster::new(&mpi, &provider, &scratch)?;
+        let cluster = TwoNetworkCluster::new(&mpi, RANKS, &provider, &scratch)?;
         let wanted = |kernel: &&&str| names.is_empty() || names.iter().any(|name| name == **kernel);
         let kernels: Vec<&'static str> = KERNELS.iter().filter(wanted).copied().collect();
         let runs = u64::from(1 + 2 * plan.rounds + 2 * plan.moments) * kernels.len() as u64;
@@ -108,14 +108,15 @@ pub(super) fn run(plan: KernelPlan, names: &[String], mpi: Option<&Path>) -> Res
 }
 
 fn measure(
-    cluster: &KernelCluster<'_>,
+    cluster: &TwoNetworkCluster<'_>,
     kernel: &'static str,
     plan: KernelPlan,
     bar: &ProgressBar,
 ) -> Result<KernelRow> {
     let (mut runs, mut wrong) = (0, 0);
-    let mut run = |repetitions, checksums, pull| -> Result<f64> {
-        let KernelOutcome { seconds, is_right } = cluster.run(kernel, repetitions, checksums, pull)?;
+    let mut run = |repetitions: u32, checksums, pull| -> Result<f64> {
+        let arguments = [kernel.to_owned(), u32::to_string(&repetitions)];
+        let ProgramOutcome { seconds, is_right, .. } = cluster.run(&arguments, checksums, pull)?;
         bar.inc(1);
         runs += 1;
         wrong += u32::from(!is_right);

@@ -23,6 +23,7 @@ mod endpoint_operations;
 mod endpoint_state;
 mod envelope;
 mod event_queue;
+mod event_sender;
 mod fabric;
 mod host_identity;
 mod local_paths;

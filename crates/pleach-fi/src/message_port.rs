@@ -314,6 +314,7 @@ impl MessagePort {
             self.housekeeping_at = now + HOUSEKEEPING;
             self.retry_connections(now);
             self.report_losses();
+            self.paths.turn();
             if now >= self.ends_at {
                 self.ends_at = now + CHECK_ENDS_EVERY;
                 (0..self.peers.len() as PeerIndex).for_each(|peer| self.check_end(peer, false));
@@ -475,6 +476,7 @@ impl MessagePort {
             self.turn(Duration::from_millis(1));
         }
         let _ = self.messenger.drain(DRAIN_LIMIT);
+        self.paths.finish();
         self.messenger.transport().pairs().close();
     }
 }

@@ -1,22 +1,26 @@
 //! What happened to the paths of this process, for the report of `pleach exec`.
 //!
-//! One line of JSON per event, in a file of the process in the directory that the environment names.
+//! One line of JSON per event, in a file of the process in the directory that the environment names. On another host, where that
+//! directory is not, [`EventSender`] sends it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protocol::connection::path::PathEvent;
 use protocol::messaging::RailIndex;
 use units::PathId;
 
 use crate::endpoint_address::EndpointAddress;
+use crate::event_sender::EventSender;
 
 /// The directory for events.
 const DIRECTORY: &str = "PLEACH_FI_EVENTS";
 /// Events of one process; further ones are not written.
 const MAX_EVENTS: u32 = 10_000;
+/// For the last events to arrive.
+const FINISH_LIMIT: Duration = Duration::from_millis(300);
 /// Where launchers put the rank of a process.
 const RANKS: [&str; 5] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "PLEACH_RANK"];
 
@@ -34,25 +38,35 @@ pub(crate) fn launch_rank() -> Option<u16> {
     RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
+/// Where events go.
+enum EventSink {
+    Nowhere,
+    File(File),
+    Collector(EventSender),
+}
+
 /// Writes the changes of paths.
 pub(crate) struct PathLog {
-    file: Option<File>,
+    sink: EventSink,
     rank: Option<u16>,
     written: u32,
 }
 
 impl PathLog {
-    /// As the environment says; off without it, or if the file cannot be created.
+    /// As the environment says; off without it.
     pub(crate) fn from_environment() -> Self {
         let directory = std::env::var_os(DIRECTORY).map(PathBuf::from);
         let path = directory.map(|directory| directory.join(format!("messages-{}.jsonl", std::process::id())));
         let file = path.and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
-        Self { file, rank: launch_rank(), written: 0 }
+        let sent = || EventSender::from_environment().map_or(EventSink::Nowhere, EventSink::Collector);
+        Self { sink: file.map_or_else(sent, EventSink::File), rank: launch_rank(), written: 0 }
     }
 
     /// Notes a change of a path of a rail.
     pub(crate) fn note(&mut self, own: &EndpointAddress, rail: &LoggedRail<'_>, event: &PathEvent) {
-        let Some(file) = self.file.as_mut().filter(|_| self.written < MAX_EVENTS) else { return };
+        if self.written >= MAX_EVENTS || matches!(self.sink, EventSink::Nowhere) {
+            return;
+        }
         let name = |path: PathId| {
             let (local, remote) = rail.pairs[(rail.index.index() + path.index()) % rail.pairs.len()];
             format!("{} -> {}", own.paths[local].address.ip(), rail.peer.paths[remote].address.ip())
@@ -70,11 +84,29 @@ impl PathLog {
         let name = |rank: Option<u16>| rank.map_or_else(|| "?".to_owned(), |rank| rank.to_string());
         let (rank, to_rank) = (name(self.rank), name(rail.peer_rank));
         let line = format!(
-            "{{\"time\":{seconds:.6},\"rank\":\"{rank}\",\"peer\":\"{to_rank}\",\"rail\":{},\"event\":\"{what}\",\"from\":\"{from}\",\"to\":\"{to}\"}}\n",
+            "{{\"time\":{seconds:.6},\"rank\":\"{rank}\",\"peer\":\"{to_rank}\",\"rail\":{},\"event\":\"{what}\",\"from\":\"{from}\",\"to\":\"{to}\"}}",
             rail.index.0
         );
         self.written += 1;
-        // The report is a courtesy: a full disk must not stop the program.
-        let _ = file.write_all(line.as_bytes());
+        match &mut self.sink {
+            EventSink::Nowhere => {}
+            // The report is a courtesy: a full disk must not stop the program.
+            EventSink::File(file) => drop(file.write_all((line + "\n").as_bytes())),
+            EventSink::Collector(sender) => sender.send(&line),
+        }
+    }
+
+    /// Repeats what may not have arrived.
+    pub(crate) fn turn(&mut self) {
+        if let EventSink::Collector(sender) = &mut self.sink {
+            sender.turn();
+        }
+    }
+
+    /// Waits a little for what may not have arrived.
+    pub(crate) fn finish(&mut self) {
+        if let EventSink::Collector(sender) = &mut self.sink {
+            sender.finish(FINISH_LIMIT);
+        }
     }
 }

@@ -34,6 +34,19 @@ fn getinfo_offers_what_was_asked_for_and_nothing_else() {
     }
 }
 
+/// FI_THREAD_SAFE, FID, DOMAIN, COMPLETION, ENDPOINT: some MPIs take only exactly the level that they asked for. The tests of several
+/// threads use the strongest, which the others need less than.
+#[test]
+fn getinfo_offers_every_threading_level_that_is_asked_for() {
+    let library = fabric::library();
+    for level in 1..=5 {
+        // SAFETY: `info` passes hints whose attributes are allocated.
+        let info = library.info(|hints| unsafe { (*hints.domain_attr).threading = level }).expect("this level");
+        // SAFETY: libfabric returned complete information.
+        assert_eq!(unsafe { (*(*info).domain_attr).threading }, level);
+    }
+}
+
 #[test]
 fn tagged_messages_of_all_lengths_arrive_expected_and_unexpected() {
     let [mut a, mut b] = connect(2).try_into().expect("two");

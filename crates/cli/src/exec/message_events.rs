@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::event_collector::CollectedLines;
 use lab::number_format::pluralize;
 
 /// Events that the table shows; the JSON report has all.
@@ -22,7 +23,7 @@ pub(crate) struct PathChange {
     pub to: String,
 }
 
-/// The changes of all ranks of this host, in the order of time.
+/// The changes of all ranks, in the order of time.
 #[derive(Serialize, Default)]
 pub(crate) struct MessageEvents {
     /// Processes that loaded the provider.
@@ -47,15 +48,24 @@ impl MessageEvents {
         found
     }
 
+    /// Adds what ranks of other hosts sent.
+    pub(crate) fn with_remote(mut self, remote: &CollectedLines) -> Self {
+        self.processes += remote.len();
+        let lines = remote.values().flat_map(|lines| lines.values());
+        self.changes.extend(lines.filter_map(|line| serde_json::from_str::<PathChange>(line).ok()));
+        self.changes.sort_by(|a, b| a.time.total_cmp(&b.time));
+        self
+    }
+
     /// Lines of the table.
     pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
         if self.processes == 0 {
-            let why = "no rank of this host loaded the provider: does its MPI use libfabric? (docs/libfabric.md)";
+            let why = "no rank loaded the provider: does its MPI use libfabric? (docs/libfabric.md)";
             return vec![("messages", why.to_owned())];
         }
         let ranks = pluralize(self.processes as u64, "rank");
         let changes = pluralize(self.changes.len() as u64, "path change");
-        let mut lines = vec![("messages", format!("by Pleach for {ranks} of this host; {changes}"))];
+        let mut lines = vec![("messages", format!("by Pleach for {ranks}; {changes}"))];
         for change in self.changes.iter().take(MAX_LINES) {
             let PathChange { rank, peer, event, from, to, .. } = change;
             let arrow = if to.is_empty() { String::new() } else { format!(" to {to}") };
@@ -89,6 +99,10 @@ mod tests {
         let ranks: Vec<&str> = found.changes.iter().map(|change| change.rank.as_str()).collect();
         assert_eq!(ranks, ["0", "1"]);
         assert!(found.lines()[1].1.contains("rank 0 -> 9 moved (timeout): a to b"), "{:?}", found.lines());
+        let sent = [(0, String::new()), (1, line(1.5, 7))].into_iter().collect();
+        let all = found.with_remote(&CollectedLines::from([("source".to_owned(), sent)]));
+        let ranks: Vec<&str> = all.changes.iter().map(|change| change.rank.as_str()).collect();
+        assert_eq!((all.processes, ranks), (3, vec!["0", "7", "1"]));
         assert!(MessageEvents::default().lines()[0].1.contains("no rank"));
         std::fs::remove_dir_all(folder).expect("our own folder");
     }

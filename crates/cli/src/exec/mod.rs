@@ -4,6 +4,7 @@
 //! library that the ranks preload and adapts the command to the launcher; `exec_report.rs` is the report. Manager and nodes, if wanted,
 //! are a [`LocalFabric`], and everything ends together, as in `pleach launch`.
 
+mod event_collector;
 mod exec_report;
 mod message_events;
 
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
+use event_collector::EventCollector;
 use exec_report::{ExecReport, NodeUsage};
 use message_events::MessageEvents;
 
@@ -113,12 +115,19 @@ pub(crate) fn run(arguments: &ExecArgs) -> Result<ExitCode> {
     let manager = arguments.manager.as_deref();
     let mut more: Vec<EnvironmentVariable> =
         arguments.require_nodes.then(|| ("PLEACH_MANAGER_REQUIRED", "1".into())).into_iter().collect();
+    let mut collector = None;
     if arguments.messages {
         let variables = provider_library::variables(&MpiLauncher::of(&arguments.command[0]), folder.path())?;
         if let Some(warning) = provider_library::warning(&variables, folder.path(), &arguments.command) {
             eprintln!("pleach exec: {warning}");
         }
         more.extend(variables);
+        // A job on this host alone needs no port.
+        if provider_library::has_other_hosts(&arguments.command) {
+            let started = EventCollector::start()?;
+            more.push(started.variable());
+            collector = Some(started);
+        }
     }
     let PreparedJob { mut command, mut fabric, launcher } =
         arguments.environment.prepare(manager, &arguments.command, &folder, &more)?;
@@ -139,7 +148,10 @@ pub(crate) fn run(arguments: &ExecArgs) -> Result<ExitCode> {
     let seconds = began.elapsed().as_secs_f64();
     let nodes = fabric.as_mut().and_then(|fabric| fabric.status().ok()).map_or_else(Vec::new, NodeUsage::all);
     let report = MpiReport::read(&folder.report());
-    let messages = arguments.messages.then(|| MessageEvents::read(folder.path()));
+    let messages = arguments.messages.then(|| {
+        let remote = collector.map(EventCollector::finish).unwrap_or_default();
+        MessageEvents::read(folder.path()).with_remote(&remote)
+    });
     let report = ExecReport { launcher: launcher.describe(), seconds, status, report, nodes, lost, messages };
     let text = match arguments.format {
         ExecFormat::Table => report.table(),

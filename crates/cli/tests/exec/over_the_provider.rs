@@ -254,3 +254,23 @@ fn hpcc_verifies_its_results() {
         }
     }
 }
+
+/// Ranks of other hosts cannot write to the folder of this host's exec: here they are told of one that does not exist.
+#[test]
+fn ranks_that_cannot_write_to_the_folder_send_their_events_under_open_mpi() {
+    let program = compile("mpicc.openmpi", "survival.c");
+    let mpi = Path::new("");
+    let report = file("report.json");
+    let mut exec = exec_messages(Doors::Provider, &report, mpi);
+    exec.env("PLEACH_FAULTS", faults()).args(OPEN_MPI).args(["1", "-H", "localhost:2", "-n", "2"]);
+    exec.args(["env", "PLEACH_FI_EVENTS=/no/such/folder", &program, "20000"]);
+    let output = exec.output().expect("pleach starts");
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let report = read(&report);
+    check_that_the_provider_was_used(&report, 2);
+    let changes = report["messages"]["changes"].as_array().cloned().unwrap_or_default();
+    assert!(
+        changes.iter().any(|change| change["event"].as_str().is_some_and(|e| e.starts_with("moved"))),
+        "{report}"
+    );
+}

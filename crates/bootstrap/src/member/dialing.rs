@@ -21,7 +21,7 @@ use super::super::secure_channel::ChannelHandshake;
 use super::super::stream_security::{accept_answer, offer};
 use super::{ConnectionOwner, Member};
 
-/// Time until the other rank has answered the offer.
+/// Time until the other host has accepted the connection, and then until its rank has answered the offer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A path whose connection failed is tried again after this time.
 pub(super) const REDIAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -234,6 +234,7 @@ impl Member {
         let was_writing = dial.stream.queued_bytes() > 0;
         let progress = dial.receive();
         if was_writing && dial.stream.queued_bytes() == 0 {
+            dial.note_accepted(now, self.config.peer_timeout);
             let _ = self.epoll.modify(&dial.stream, &mut EpollEvent::new(EpollFlags::EPOLLIN, id));
         }
         match progress {
@@ -371,6 +372,14 @@ impl Member {
 }
 
 impl Dial {
+    /// The other kernel has accepted the connection: the host is within reach. A process that has not answered yet may be waiting for a
+    /// processor. As a coordinator it gets the time that a silent host gets: a rank that takes it for silent names it in its verdict.
+    fn note_accepted(&mut self, now: Instant, peer_timeout: Duration) {
+        if self.purpose == DialPurpose::Takeover && self.handshake.is_some() {
+            self.deadline = now + peer_timeout;
+        }
+    }
+
     fn receive(&mut self) -> DialProgress {
         if let Err(error) = self.stream.flush() {
             return DialProgress::Failed(DialFailure::of(&error));

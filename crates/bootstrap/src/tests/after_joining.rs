@@ -131,6 +131,21 @@ fn strangers_that_crowd_a_port_do_not_make_its_rank_look_lost() {
     assert_eq!(received, [taken_over(1, &[0]), taken_over(1, &[0])]);
 }
 
+/// Regression: on a machine with twenty busy processes, a rank on the smaller side of a partition named the other one there as well.
+#[test]
+fn a_rank_that_gets_no_processor_for_seconds_is_not_taken_for_silent() {
+    let mut detectors = failure_detectors(3);
+    drop(detectors.remove(0));
+    let (began, mut early) = (Instant::now(), Vec::new());
+    while began.elapsed() < Duration::from_secs(4) {
+        early.extend(detectors[1].turn());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(early, [], "rank 1 has not answered yet");
+    let received = events_of(&mut detectors.iter_mut().collect::<Vec<_>>(), 2);
+    assert!(received.iter().all(|events| *events == taken_over(1, &[0])), "{received:?}");
+}
+
 #[test]
 fn ranks_that_end_together_are_one_set_that_all_others_name() {
     for gone in [vec![2, 4], vec![0, 3], vec![0, 1], vec![0, 1, 5]] {

@@ -189,7 +189,7 @@ impl QuadricsPoint {
             Self::Barrier { .. } => calls / 10,
             Self::Congested { barrier: ElanBarrier::Gsync, .. } => calls / 40,
             Self::Congested { .. } => calls / 4,
-            Self::Broadcast { bytes: ..=4096, load: BackgroundLoad::Idle, .. } => calls / 10,
+            Self::Broadcast { bytes: ..=4096, load: BackgroundLoad::Idle, .. } => calls,
             Self::Broadcast { bytes: ..=4096, .. } => calls / 50,
             // Thousands of packets average out within one call.
             Self::Broadcast { bytes: MEGABYTE.., .. } => return (calls / 10_000).max(1),

@@ -1,5 +1,9 @@
 //! The web page in a browser, while a node of the cluster is killed.
 
+use std::path::Path;
+use std::process::Command;
+
+use namespaces::NamespaceNetwork;
 use serde_json::json;
 
 use super::browser::Browser;
@@ -114,10 +118,27 @@ fn the_page_is_usable_by_keyboard_and_survives_the_manager_in_chromium() {
     browser.wait_for("it is live again", "document.getElementById('connection').className === 'state-good'");
 }
 
-/// A cluster of hosts: the page is open on the manager's host, and a node's host is cut off.
+/// Ranks on two hosts of their own, which sum through the nodes until the file is removed.
+fn job_between_hosts(network: &NamespaceNetwork, hosts: [usize; 2], manager: &str, file: &Path) -> Vec<Process> {
+    let rendezvous = format!("{}:4000", network.host(hosts[0]).address());
+    let start = |(rank, host): (usize, usize)| {
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        command.args(["--exact", "tools::as_a_rank", "--ignored", "--nocapture"]);
+        let name = format!("host{host}");
+        let variables = [("RANK", rank.to_string()), ("SIZE", "2".to_owned()), ("RENDEZVOUS", rendezvous.clone())];
+        let variables = variables.into_iter().chain([("HOST", name), ("MANAGER", manager.to_owned())]);
+        let variables = variables.chain([("TOKEN", "token".to_owned()), ("SECRET", SECRET.to_owned())]);
+        command.envs(variables.map(|(name, value)| (format!("PLEACH_{name}"), value)));
+        command.env("PLEACH_TEST_FILE", file).env("PLEACH_MANAGER_REQUIRED", "1");
+        network.host(host).inside(|| Process::run(&mut command)).expect("a host")
+    };
+    hosts.into_iter().enumerate().map(start).collect()
+}
+
+/// A cluster of hosts: the page is open on the manager's host, while a node that a job uses is killed, and another one's host is cut off.
 #[test]
-fn a_host_that_is_cut_off_is_named_by_the_open_page_in_chromium_between_hosts() {
-    let network = match namespaces::NamespaceNetwork::new(3) {
+fn lost_nodes_are_named_by_the_open_page_in_chromium_between_hosts() {
+    let network = match NamespaceNetwork::new(5) {
         Ok(network) => network,
         Err(error) => return namespaces::skip_test(error),
     };
@@ -132,13 +153,36 @@ fn a_host_that_is_cut_off_is_named_by_the_open_page_in_chromium_between_hosts() 
         let place = format!("--listen {}:0 --manager {}", address(index), manager.line);
         on_host(index, words(format!("node --name {name} {place}")))
     };
-    let _nodes = [node(1, "rack1"), node(2, "rack2")];
+    let mut nodes = vec![node(1, "rack1"), node(2, "rack2")];
     let open = || Browser::open("http://127.0.0.1:8080/", 1280, 900);
     let mut browser = network.host(0).inside(open).expect("a host");
     browser.wait_for("both nodes are there", "document.querySelectorAll('#tree circle.alive').length === 2");
+    let file = std::env::temp_dir().join(format!("pleach-test-page-{}", std::process::id()));
+    std::fs::write(&file, "").expect("a place for files");
+    let _ranks = job_between_hosts(&network, [3, 4], &manager.line, &file);
+    let is_at_work = "parseFloat(document.getElementById('sum-rate').textContent) > 0";
+    browser.wait_for("the job's operations are counted", is_at_work);
+    browser.wait_for("so are its times", "parseFloat(document.getElementById('sum-p50').textContent) > 0");
+    let used = "[...document.querySelectorAll('#nodes tbody tr')].map((row) => row.textContent)";
+    assert_eq!(browser.evaluate(used).as_array().map(Vec::len), Some(2));
+
+    let is_named =
+        |name: &str| format!("document.getElementById('timeline-list').textContent.includes('node {name} is lost')");
+    drop(nodes.remove(0));
+    browser.wait_for("the timeline names the killed node", &is_named("rack1"));
     network.host(2).take_link_down().expect("our own link");
-    let timeline = "document.getElementById('timeline-list').textContent.includes('node rack2 is lost')";
-    browser.wait_for("the timeline names the node", timeline);
+    browser.wait_for("the timeline names the node that is cut off", &is_named("rack2"));
+    browser.wait_for("nothing is reduced without nodes", &format!("!({is_at_work})"));
+    assert_eq!(browser.evaluate(OVERLAPS), json!([]));
+    let background = "getComputedStyle(document.body).backgroundColor";
+    let in_scheme = |browser: &mut Browser, scheme: &str| {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        browser.call("Emulation.setEmulatedMedia", json!({ "features": features }));
+        browser.evaluate(background)
+    };
+    let (light, dark) = (in_scheme(&mut browser, "light"), in_scheme(&mut browser, "dark"));
+    assert!(light != dark, "{light} in both schemes");
     assert_eq!(browser.evaluate(OVERLAPS), json!([]));
     assert_eq!(browser.problems, Vec::<String>::new());
+    std::fs::remove_file(&file).expect("it was there");
 }

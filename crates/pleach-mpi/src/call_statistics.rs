@@ -124,8 +124,7 @@ pub(crate) struct OffloadReport {
     pub(crate) off: Option<String>,
     pub(crate) communicators: i64,
     pub(crate) failures: i64,
-    /// Operations through aggregation nodes, counted once for each host.
-    pub(crate) aggregated: i64,
+    pub(crate) operations: OperationCounts,
     /// Packets of all ranks, by counter.
     pub(crate) packets: BTreeMap<&'static str, i64>,
     pub(crate) mpi: MpiVersionInfo,
@@ -135,6 +134,25 @@ pub(crate) struct OffloadReport {
     pub(crate) trials: TrialReport,
     taken: Vec<OffloadedRow>,
     left: Vec<FallbackRow>,
+}
+
+/// Operations that Pleach did, by where.
+#[derive(Serialize, Default)]
+pub(crate) struct OperationCounts {
+    /// In shared memory alone, counted at each rank.
+    within_hosts: i64,
+    /// Between hosts, counted once on each host.
+    between_hosts: i64,
+    /// Of those, through aggregation nodes.
+    through_nodes: i64,
+}
+
+impl OperationCounts {
+    /// From the sums of [`crate::communicator_table::operations`].
+    pub(crate) fn new(sums: &[i64]) -> Self {
+        let [within_hosts, between_hosts, through_nodes] = *sums else { return Self::default() };
+        Self { within_hosts, between_hosts, through_nodes }
+    }
 }
 
 #[derive(Serialize)]
@@ -165,7 +183,7 @@ impl OffloadReport {
             off: None,
             communicators: 0,
             failures: 0,
-            aggregated: 0,
+            operations: OperationCounts::default(),
             packets: BTreeMap::new(),
             mpi: MpiVersionInfo::default(),
             explanation: None,
@@ -217,10 +235,12 @@ impl OffloadReport {
         match &self.off {
             Some(why) => drop(writeln!(text, "; Pleach is off: {why}")),
             None => {
-                let (formed, failed, aggregated) = (self.communicators, self.failures, self.aggregated);
+                let (formed, failed) = (self.communicators, self.failures);
+                let OperationCounts { within_hosts, between_hosts, through_nodes } = self.operations;
                 let _ = writeln!(
                     text,
-                    ", {formed} communicators, {failed} failed, {aggregated} operations through aggregation nodes"
+                    ", {formed} communicators, {failed} failed; operations: {within_hosts} within hosts, {between_hosts} between hosts, \
+                     {through_nodes} of them through aggregation nodes"
                 );
             }
         }

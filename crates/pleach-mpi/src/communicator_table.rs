@@ -17,6 +17,9 @@ use crate::configuration::ChoiceMode;
 use crate::mpi_job::MpiJob;
 use crate::replay_log::{LoggedInput, ReplayLog};
 
+/// Operations in shared memory alone, between hosts, through aggregation nodes.
+pub(crate) const OPERATION_KINDS: usize = 3;
+
 /// Offloaded communicators at a time: each uses some shared memory.
 const MAX_FORMED: i64 = 1024;
 
@@ -229,7 +232,9 @@ impl Drop for OffloadedCommunicator {
         if self.position.rank == 0 {
             self.choices.add_to(&mut *chosen());
         }
-        AGGREGATED.fetch_add(self.communicator.statistics().aggregated as i64, Ordering::Relaxed);
+        for (ended, count) in ENDED.iter().zip(operations_of(&self.communicator)) {
+            ended.fetch_add(count, Ordering::Relaxed);
+        }
         FORMED.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -247,8 +252,8 @@ static RECORDS: [[AtomicPtr<CommunicatorRecord>; SLOTS]; BUCKETS] =
 static OVERFLOWN: AtomicUsize = AtomicUsize::new(0);
 static FORMED: AtomicI64 = AtomicI64::new(0);
 static EVER_FORMED: AtomicI64 = AtomicI64::new(0);
-/// Operations through aggregation nodes, of offloaded communicators that were freed.
-static AGGREGATED: AtomicI64 = AtomicI64::new(0);
+/// What [`operations`] returns, of offloaded communicators that were freed.
+static ENDED: [AtomicI64; OPERATION_KINDS] = [const { AtomicI64::new(0) }; OPERATION_KINDS];
 
 /// Measured choices of offloaded communicators that were freed.
 static CHOSEN: Mutex<[i64; CHOICE_NUMBERS]> = Mutex::new([0; CHOICE_NUMBERS]);
@@ -425,10 +430,17 @@ pub(crate) fn formed() -> i64 {
     EVER_FORMED.load(Ordering::Relaxed)
 }
 
-/// How many operations this rank has done through aggregation nodes as a leader.
-pub(crate) fn aggregated() -> i64 {
-    let living = between_hosts().into_iter().map(|(_, member)| member.communicator.statistics().aggregated as i64);
-    AGGREGATED.load(Ordering::Relaxed) + living.sum::<i64>()
+/// How many operations this rank has done in shared memory alone; as a leader, between hosts; and of those, through aggregation nodes.
+pub(crate) fn operations() -> [i64; OPERATION_KINDS] {
+    let ended = ENDED.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let living = offloaded().map(|(_, member)| operations_of(&member.communicator));
+    living.fold(ended, |sums, counts| std::array::from_fn(|kind| sums[kind] + counts[kind]))
+}
+
+fn operations_of(communicator: &Communicator) -> [i64; OPERATION_KINDS] {
+    let statistics = communicator.statistics();
+    let through_nodes = statistics.aggregated + statistics.multicast;
+    [statistics.within_host, statistics.between_hosts, through_nodes].map(|count| count as i64)
 }
 
 /// The offloaded communicator of a communicator, or why it has none; nothing if the communicator is unknown.

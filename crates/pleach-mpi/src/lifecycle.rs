@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::abi::MpiAbi;
 use crate::bootstrap_channel::{BootstrapChannel, BootstrapFailed};
-use crate::call_statistics::{self, OffloadReport, PACKETS};
+use crate::call_statistics::{self, OffloadReport, OperationCounts, PACKETS};
 use crate::communicator_table::OffloadedCommunicator;
 use crate::completion::RequestCompletion;
 use crate::configuration::{self, ChoiceMode, MpiConfiguration, OffloadMode};
@@ -235,8 +235,11 @@ fn report(job: &MpiJob, world: Option<&Communicator>, explanation: Option<Offloa
     let mut numbers = call_statistics::numbers();
     let tail = numbers.len();
     let [formed, failed] = [communicator_table::formed(), recovery::failed_communicators()];
-    numbers.extend([formed, failed, communicator_table::aggregated()]);
+    numbers.extend([formed, failed]);
+    numbers.extend(communicator_table::operations());
+    let trials = numbers.len();
     numbers.extend(trial_budget::numbers());
+    let counted = numbers.len();
     let packets = world.map(Communicator::packets).unwrap_or_default();
     numbers.extend(PACKETS.map(|(_, count)| count(&packets) as i64));
     let choices = numbers.len();
@@ -248,9 +251,9 @@ fn report(job: &MpiJob, world: Option<&Communicator>, explanation: Option<Offloa
     }
     let mut report = OffloadReport::new(&numbers[..tail]);
     (report.communicators, report.failures) = (numbers[tail], numbers[tail + 1]);
-    report.aggregated = numbers[tail + 2];
-    report.trials = TrialReport::new(job.choice, &numbers[tail + 3..tail + 6], &numbers[choices..]);
-    report.packets = PACKETS.iter().zip(&numbers[tail + 6..]).map(|((name, _), count)| (*name, *count)).collect();
+    report.operations = OperationCounts::new(&numbers[tail + 2..trials]);
+    report.trials = TrialReport::new(job.choice, &numbers[trials..counted], &numbers[choices..]);
+    report.packets = PACKETS.iter().zip(&numbers[counted..]).map(|((name, _), count)| (*name, *count)).collect();
     (report.mpi, report.explanation) = (MpiVersionInfo::of(job), explanation);
     (report.ranks, report.hosts) = (job.size, world.map_or(0, Communicator::hosts));
     report.write(&target);

@@ -237,6 +237,11 @@ impl HierarchicalOperation {
         self.route.streamed.is_some() && matches!(teams, HostTeams::Alone)
     }
 
+    /// This rank's role within its host.
+    pub(crate) fn role(&self) -> HostRole {
+        self.route.role
+    }
+
     /// How this rank's inter-host stage was completed; none if it had none, or if the tree failed on the way.
     pub(crate) fn completed_by(&self) -> Option<InterHostMethod> {
         self.completed_by

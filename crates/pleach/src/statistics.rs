@@ -7,8 +7,10 @@ pub struct CommunicatorStatistics {
     pub operations: u64,
     /// Of them: within this host alone.
     pub within_host: u64,
-    /// Of them: reduced by aggregation nodes, as counted at leaders.
+    /// Of them: between hosts, as counted at leaders.
+    pub between_hosts: u64,
+    /// Of those: reduced by aggregation nodes.
     pub aggregated: u64,
-    /// Of them: sent by multicast, with acknowledgements combined by aggregation nodes; as counted at leaders.
+    /// Of those: sent by multicast, with acknowledgements combined by aggregation nodes.
     pub multicast: u64,
 }

@@ -84,7 +84,7 @@ fn of_report(report: &MpiReport) -> Vec<Finding> {
 
 fn nodes(report: &MpiReport) -> Finding {
     let what = "nodes";
-    match (report.hosts, report.aggregated) {
+    match (report.hosts, report.operations.through_nodes) {
         (..=1, _) => Finding::good(what, "not needed, since all ranks are on one host"),
         (_, 0) => {
             let advice =

@@ -36,7 +36,7 @@ pub(crate) struct MpiReport {
     pub off: Option<String>,
     pub communicators: u64,
     pub failures: u64,
-    pub aggregated: u64,
+    pub operations: OperationCounts,
     pub packets: BTreeMap<String, u64>,
     pub mpi: MpiDescription,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,6 +44,18 @@ pub(crate) struct MpiReport {
     pub trials: TrialsReport,
     pub taken: Vec<CallRow>,
     pub left: Vec<CallRow>,
+}
+
+/// Operations that Pleach did, by where.
+#[derive(Clone, Copy, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct OperationCounts {
+    /// In shared memory alone, counted at each rank.
+    pub within_hosts: u64,
+    /// Between hosts, counted once on each host.
+    pub between_hosts: u64,
+    /// Of those, through aggregation nodes.
+    pub through_nodes: u64,
 }
 
 /// What was tried both ways.
@@ -212,9 +224,16 @@ impl ExecReport {
     fn network(&self, report: &MpiReport) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
         let count = |name: &str| report.packets.get(name).copied().unwrap_or(0);
+        let OperationCounts { within_hosts, between_hosts, through_nodes } = report.operations;
+        if within_hosts > 0 {
+            let operations = pluralize(within_hosts, "operation");
+            lines.push(("within hosts", format!("{operations} in shared memory alone, counted at each rank")));
+        }
         if report.hosts > 1 {
-            let aggregated = pluralize(report.aggregated, "operation");
-            lines.push(("through nodes", format!("{aggregated}, summed over hosts")));
+            let (through, all) = (group_digits(through_nodes), pluralize(between_hosts, "operation"));
+            let share = through_nodes as f64 * 100.0 / between_hosts.max(1) as f64;
+            let words = format!("{through} of {all} through nodes ({share:.0} %), counted once on each host");
+            lines.push(("between hosts", words));
             let sent = pluralize(count("sent"), "packet");
             lines.push((
                 "packets",
@@ -291,7 +310,8 @@ mod tests {
 
     #[test]
     fn the_table_shows_offloaded_calls_fallbacks_and_faults() {
-        let text = r#"{"ranks": 4, "hosts": 2, "communicators": 8, "failures": 0, "aggregated": 20,
+        let text = r#"{"ranks": 4, "hosts": 2, "communicators": 8, "failures": 0,
+            "operations": {"within_hosts": 6, "between_hosts": 25, "through_nodes": 20},
             "packets": {"sent": 1000, "repeated": 7, "damaged": 3}, "mpi": {"version": "X 1", "abi": "X", "library": "x"},
             "trials": {"choice": "measure", "calls": 24, "rounds": 4, "lost_microseconds": 20000.0, "ways": [
                 {"operation": "broadcast", "most_bytes": 2097152, "faster": "mpi", "communicators": 1,
@@ -316,7 +336,8 @@ mod tests {
         .table();
         for words in [
             "30 of 40 calls of all ranks offloaded (75 %)",
-            "20 operations, summed over hosts",
+            "within hosts  6 operations in shared memory alone, counted at each rank",
+            "between hosts 20 of 25 operations through nodes (80 %), counted once on each host",
             "1,000 packets sent by ranks, 7 of them retransmitted",
             "root: 738 operations, 1,789 packets sent at its last report; dropped: 2 seal",
             "3 received corrupted",

@@ -60,7 +60,7 @@ fn run(around: Around, folder: &Path, ranks: &str, program: &[&str]) -> (String,
         assert!(calls(&report, "taken") > 100 && report["report"]["failures"] == 0, "{report}");
     }
     if matches!(around, Around::Faults | Around::KilledNode) {
-        assert!(report["report"]["aggregated"].as_u64() > Some(0), "{report}");
+        assert!(report["report"]["operations"]["through_nodes"].as_u64() > Some(0), "{report}");
         assert!(report["report"]["packets"]["damaged"].as_u64() > Some(0), "{report}");
     }
     let lost = report["lost"].as_array().map_or(0, Vec::len);

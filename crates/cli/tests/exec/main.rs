@@ -163,7 +163,7 @@ fn operations_use_nodes_while_bits_flip_and_packets_are_lost_under_open_mpi() {
     assert_eq!(text(&output.stdout), "survival: 100 rounds\n");
     let of_ranks = &report["report"];
     assert_eq!((&of_ranks["hosts"], &of_ranks["failures"]), (&4.into(), &0.into()), "{report}");
-    assert!(of_ranks["aggregated"].as_u64() > Some(1000), "{report}");
+    assert!(of_ranks["operations"]["through_nodes"].as_u64() > Some(1000), "{report}");
     for what in ["damaged", "hurt_by_plan", "lost_by_plan", "repeated"] {
         assert!(of_ranks["packets"][what].as_u64() > Some(0), "{what}: {report}");
     }
@@ -204,7 +204,10 @@ fn a_killed_node_costs_no_result_under_open_mpi() {
     assert_eq!(text(&output.stdout), "survival: 3000 rounds\n");
     assert!(said.contains("root was killed by SIGKILL; the job continues without it"), "{said}");
     let report = read(&report);
-    assert!(report["report"]["aggregated"].as_u64() > Some(0) && report["report"]["failures"] == 0, "{report}");
+    assert!(
+        report["report"]["operations"]["through_nodes"].as_u64() > Some(0) && report["report"]["failures"] == 0,
+        "{report}"
+    );
     assert_eq!(report["lost"], serde_json::json!(["root was killed by SIGKILL"]), "{report}");
 }
 

@@ -16,8 +16,8 @@ use protocol::collective::{CollectiveAlgorithm, CollectiveOperation, InterHostMe
 use super::{CommunicatorInner, CommunicatorState};
 use crate::error::Error;
 use crate::hierarchical_operation::{
-    CollectiveRoute, HierarchicalOperation, HostTeams, InterHostResult, LentMemory, OperationBuffer, StageDriver,
-    StartGate,
+    CollectiveRoute, HierarchicalOperation, HostRole, HostTeams, InterHostResult, LentMemory, OperationBuffer,
+    StageDriver, StartGate,
 };
 use crate::progress_engine::ProgressEngine;
 
@@ -358,7 +358,9 @@ impl CommunicatorState {
 
     fn count(&mut self, operation: &HierarchicalOperation) {
         self.statistics.operations += 1;
-        self.statistics.within_host += u64::from(matches!(self.teams, HostTeams::Whole(_)));
+        let is_within_host = matches!(self.teams, HostTeams::Whole(_));
+        self.statistics.within_host += u64::from(is_within_host);
+        self.statistics.between_hosts += u64::from(!is_within_host && operation.role() == HostRole::Leader);
         match operation.completed_by() {
             Some(InterHostMethod::Aggregation) => self.statistics.aggregated += 1,
             Some(InterHostMethod::Multicast) => self.statistics.multicast += 1,

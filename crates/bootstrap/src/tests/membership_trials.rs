@@ -12,6 +12,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Long enough for every succession: kills and cuts happen in the first seconds.
 const MAX_TIME: Duration = Duration::from_secs(400);
 
+/// Shorter than the time that a candidate for coordinator has for its answer.
+const MAX_PAUSE_MS: u64 = 6_000;
+
 /// Something that happens to a rank.
 #[derive(Clone, Debug)]
 enum TrialEvent {
@@ -38,6 +41,8 @@ struct MembershipTrial {
     is_killed: Vec<bool>,
     side: u64,
     is_one_way: bool,
+    /// A rank that gets no processor, from when until when. Its kernel accepts connections.
+    pause: Option<(u32, Duration, Duration)>,
     /// Followers of each rank.
     links: BTreeSet<(u32, u32)>,
     queue: BTreeMap<(Duration, u64), (u32, TrialEvent)>,
@@ -59,6 +64,7 @@ impl MembershipTrial {
             is_killed: vec![false; size as usize],
             side: 0,
             is_one_way: false,
+            pause: None,
             links: (1..size).map(|rank| (0, rank)).collect(),
             queue: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -118,6 +124,14 @@ impl MembershipTrial {
     fn run(&mut self) {
         while let Some(((now, _), (rank, event))) = self.queue.pop_first() {
             assert!(now < MAX_TIME, "the ranks do not come to an end");
+            let is_of_process = !matches!(event, TrialEvent::Cut(_) | TrialEvent::CutOneWay(_) | TrialEvent::Kill);
+            if let Some((_, _, until)) = self
+                .pause
+                .filter(|(paused, from, until)| is_of_process && rank == *paused && (*from..*until).contains(&now))
+            {
+                self.schedule(until, rank, event);
+                continue;
+            }
             match event {
                 TrialEvent::Cut(side) | TrialEvent::CutOneWay(side) => {
                     self.side = side;
@@ -249,6 +263,10 @@ fn run_trial(seed: u64) {
         let cut = if draw(2) == 0 { TrialEvent::Cut(side) } else { TrialEvent::CutOneWay(side) };
         trial.schedule(Duration::from_millis(draw(spread)), 0, cut);
     }
+    if draw(3) == 0 {
+        let from = Duration::from_millis(draw(15_000));
+        trial.pause = Some((draw(u64::from(size)) as u32, from, from + Duration::from_millis(draw(MAX_PAUSE_MS))));
+    }
     trial.run();
     judge(seed, &trial, is_cut);
 }
@@ -274,6 +292,13 @@ fn judge(seed: u64, trial: &MembershipTrial, is_cut: bool) {
         assert_eq!(lost.len(), named, "seed {seed}: a rank is lost twice");
         let expected: BTreeSet<u32> = (0..size).filter(|other| !inside.contains(other)).collect();
         assert_eq!(lost, expected, "seed {seed}: at rank {rank}");
+    }
+    if !trial.is_one_way {
+        for rank in (0..size).filter(|rank| !killed.contains(rank)) {
+            let named = trial.reported[rank as usize].iter().flat_map(|verdict| &verdict.ranks);
+            let mut own_side = named.filter(|other| !killed.contains(other) && trial.can_reach(rank, **other));
+            assert_eq!(own_side.next(), None, "seed {seed}: rank {rank} names a live rank on its own side");
+        }
     }
     if !is_cut {
         let survivors: Vec<u32> = (0..size).filter(|rank| !killed.contains(rank)).collect();

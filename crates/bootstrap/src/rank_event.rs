@@ -15,14 +15,15 @@ pub(super) const ALL_RANKS: u32 = u32::MAX;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RankEvent {
     /// Ranks ended without a goodbye, or do not answer. Every rank that is not lost gets the same events of this kind in the same
-    /// order. The own rank among them means that this process was expelled.
+    /// order.
     Lost {
         /// The ranks, in order.
         ranks: Vec<u32>,
     },
-    /// More ranks do not answer than do: this process is on the smaller side of a partition. No more events follow.
+    /// More ranks do not answer than do: this process is on the smaller side of a partition. Or the others do not hear this process, and
+    /// take it for lost. No more events follow.
     CutOff {
-        /// Ranks that do not answer, in order.
+        /// Those ranks, in order.
         ranks: Vec<u32>,
     },
     /// Another rank coordinates the job from now on, perhaps this one. Messages on their way through the old coordinator may be lost.

@@ -327,8 +327,7 @@ impl ProgressEngine {
     /// The outcome of an agreement, once it is known; an error if this process is cut off.
     pub(crate) fn agreement_outcome(&self, context: GroupId, number: u64) -> Option<Result<AgreementOutcome, Error>> {
         let outcome = self.agreements.outcome(context, number).cloned().map(Ok);
-        let expelled = || self.failures.is_lost(self.rank).then(|| Err(Error::RanksLost { ranks: vec![self.rank] }));
-        outcome.or_else(|| self.failures.cut_off_error().map(Err)).or_else(expelled)
+        outcome.or_else(|| self.failures.cut_off_error().map(Err))
     }
 
     /// Ranks that are lost, have left, or have completed their last operation: they will not vote.

@@ -514,7 +514,14 @@ impl Member {
                 self.broadcast(self.config.rank, &encode_verdict(number, &verdict));
             }
             MembershipAction::Report(LossVerdict { kind: VerdictKind::Lost, ranks }) => {
-                self.events.push_back(RankEvent::Lost { ranks });
+                let own = self.config.rank;
+                self.events.push_back(if ranks.contains(&own) {
+                    // Nothing that this rank sends reaches the others, or they cannot read it: to itself it is not lost.
+                    let others = (0..self.config.size).filter(|rank| *rank != own && self.membership.is_live(*rank));
+                    RankEvent::CutOff { ranks: others.collect() }
+                } else {
+                    RankEvent::Lost { ranks }
+                });
             }
             MembershipAction::Report(LossVerdict { kind: VerdictKind::CutOff, ranks }) => {
                 self.events.push_back(RankEvent::CutOff { ranks });

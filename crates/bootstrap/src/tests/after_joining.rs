@@ -277,14 +277,18 @@ fn a_rank_that_does_not_read_stalls_only_those_that_write_to_it() {
 }
 
 #[test]
-fn a_rank_that_sends_malformed_messages_is_expelled_and_informed() {
+fn a_rank_that_sends_malformed_messages_is_cut_off_and_informed() {
     use super::super::rendezvous_message::{RendezvousMessageKind, encode_message};
     let mut detectors = failure_detectors(3);
     let mut one = detectors.remove(1);
     one.send_raw(&encode_message(RendezvousMessageKind::Table, &[b"mine"]));
     let received = events_of(&mut detectors.iter_mut().collect::<Vec<_>>(), 1);
     assert!(received.iter().all(|event| is_lost(event, 1)), "{received:?}");
-    assert_eq!(events_of(&mut [&mut one], 1), [[RankEvent::Lost { ranks: vec![1] }]]);
+    assert_eq!(
+        events_of(&mut [&mut one], 1),
+        [[RankEvent::CutOff { ranks: vec![0, 2] }]],
+        "it is not lost to itself"
+    );
     assert_eq!(one.send(OobTarget::All, b"?"), Err(OobSendError::Disconnected));
 }
 

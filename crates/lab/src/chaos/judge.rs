@@ -296,7 +296,10 @@ impl RoundJudge<'_> {
             };
             self.verdict.errors += 1;
             let is_fit = match &error {
-                ReportedError::RanksLost { ranks } => ranks.iter().all(|rank| suspects.contains(rank)),
+                // No rank is lost to itself.
+                ReportedError::RanksLost { ranks } => {
+                    ranks.iter().all(|lost| *lost != rank && suspects.contains(lost))
+                }
                 ReportedError::Unreachable { from, to } => suspects.contains(from) || suspects.contains(to),
                 ReportedError::CutOff { .. } => suspects.contains(&rank),
                 ReportedError::Other { .. } => false,

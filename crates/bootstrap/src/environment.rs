@@ -61,7 +61,7 @@ pub enum RendezvousPoint {
 pub struct JobToken(pub(super) Vec<u8>);
 
 /// Why the variables do not describe a job; the text says what to set.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum EnvironmentError {
     /// A variable is set, but not another one that it needs.
     Missing {
@@ -393,6 +393,13 @@ impl fmt::Display for EnvironmentError {
                 "no variable gives the job a name: set PLEACH_JOB to the same text in every process of the job",
             ),
         }
+    }
+}
+
+/// As [`Display`](fmt::Display): a `main` that returns the error prints `Debug`.
+impl fmt::Debug for EnvironmentError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

@@ -55,7 +55,6 @@ pub struct JoinedJob {
 }
 
 /// Why this process could not join its job.
-#[derive(Debug)]
 pub enum RendezvousError {
     /// The local endpoint exceeds a limit.
     EndpointTooLarge(&'static str),
@@ -142,6 +141,13 @@ impl fmt::Display for RendezvousError {
             Self::RankZeroLost => formatter.write_str("rank 0 ended before all ranks had joined"),
             Self::Io(error) => error.fmt(formatter),
         }
+    }
+}
+
+/// As [`Display`](fmt::Display): a `main` that returns the error prints `Debug`.
+impl fmt::Debug for RendezvousError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

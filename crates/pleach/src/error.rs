@@ -8,7 +8,7 @@ use engine::network::LeaderNetworkError;
 use hostmem::team;
 
 /// Why an operation failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Error {
     /// Ranks of the job are gone. Communicators that contain one of them are unusable; others still work. Every rank that is left
     /// gets the same error.
@@ -127,6 +127,13 @@ impl fmt::Display for Error {
     }
 }
 
+/// As [`Display`](fmt::Display): a `main` that returns the error prints `Debug`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for Error {}
 
 impl From<team::TeamError> for Error {
@@ -142,7 +149,6 @@ impl From<team::TeamError> for Error {
 }
 
 /// Why this process could not join its job, or could not form a communicator.
-#[derive(Debug)]
 pub enum JoinError {
     /// The environment does not describe this process's place in a job.
     Environment(EnvironmentError),
@@ -226,6 +232,13 @@ impl fmt::Display for JoinError {
     }
 }
 
+/// As [`Display`](fmt::Display): a `main` that returns the error prints `Debug`.
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for JoinError {}
 
 impl From<Error> for JoinError {
@@ -236,7 +249,12 @@ impl From<Error> for JoinError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use units::Rank;
+
     use super::*;
+    use crate::tagged_endpoint::{MessageFailure, TaggedEndpointError};
 
     #[test]
     fn errors_name_the_ranks() {
@@ -247,5 +265,30 @@ mod tests {
         assert_eq!(lost(&many), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more are lost");
         let cut_off = Error::CutOff { ranks: vec![0] }.to_string();
         assert!(cut_off.contains("cut off") && cut_off.contains("rank 0 does not answer"), "{cut_off}");
+    }
+
+    #[test]
+    fn a_main_that_returns_an_error_prints_what_display_prints() {
+        let lost = Error::RanksLost { ranks: vec![3] };
+        assert_eq!(format!("{lost:?}"), "rank 3 is lost");
+        let missing = RendezvousError::Missing {
+            ranks: vec![1],
+            count: 1,
+            waited: Duration::from_secs(30),
+            rejected: Vec::new(),
+        };
+        assert_eq!(format!("{missing:?}"), "rank 1 did not join within 30.0 s; is it running?");
+        let failure = MessageFailure::Truncated { source: Rank(2), tag: 7, length: 9 };
+        let errors: [Box<dyn std::error::Error>; 6] = [
+            Box::new(JoinError::Environment(EnvironmentError::NoJobName)),
+            Box::new(JoinError::Rendezvous(missing)),
+            Box::new(JoinError::NoNodes { reason: "no connection".to_owned() }),
+            Box::new(JoinError::Setup(lost)),
+            Box::new(TaggedEndpointError::Failed(failure)),
+            Box::new(TaggedEndpointError::Io(io::Error::from(io::ErrorKind::BrokenPipe))),
+        ];
+        for error in errors {
+            assert_eq!(format!("{error:?}"), error.to_string());
+        }
     }
 }

@@ -42,7 +42,6 @@ pub struct NetworkCosts {
 }
 
 /// Why a file of costs cannot be used.
-#[derive(Debug)]
 pub struct NetworkCostsError {
     file: PathBuf,
     what: String,
@@ -52,6 +51,13 @@ impl std::fmt::Display for NetworkCostsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { file, what } = self;
         write!(f, "{}: {what}; write a new one with `pleach tune --network`, or remove it", file.display())
+    }
+}
+
+/// As [`Display`](std::fmt::Display): a `main` that returns the error prints `Debug`.
+impl std::fmt::Debug for NetworkCostsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
     }
 }
 

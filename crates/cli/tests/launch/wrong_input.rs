@@ -39,6 +39,30 @@ fn a_job_that_requires_nodes_says_once_why_it_has_none() {
     }
 }
 
+/// A rank of the test below: for a `main` that returns an error, as for this test, Rust prints the error's `Debug` form.
+#[test]
+#[ignore = "other tests launch it"]
+fn as_a_rank_that_returns_its_errors() -> Result<(), Box<dyn std::error::Error>> {
+    pleach::join()?.barrier()?;
+    Ok(())
+}
+
+#[test]
+fn a_program_that_returns_its_errors_says_in_words_which_rank_is_missing() {
+    let own = std::env::current_exe().expect("this test");
+    let rank =
+        format!("{} --exact wrong_input::as_a_rank_that_returns_its_errors --ignored --nocapture", own.display());
+    let script = format!("[ $PLEACH_RANK = 1 ] || exec {rank}");
+    let mut command = launch(&["-n", "2", "--", "sh", "-c", &script]);
+    let ended = command.env("PLEACH_PATIENCE", "1").output().expect("pleach starts");
+    let said = text(&ended.stderr);
+    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("Error: ")).collect();
+    assert!(!ended.status.success() && errors.len() == 1, "{said}");
+    let is_text =
+        |line: &str| line.starts_with("Error: rank 1 did not join within 1.") && line.ends_with("; is it running?");
+    assert!(is_text(errors[0]) && !said.contains("{ "), "{said}");
+}
+
 #[test]
 fn ranks_by_hand_say_at_once_which_variable_is_missing() {
     let rank = |variables: &[(&str, &str)]| {

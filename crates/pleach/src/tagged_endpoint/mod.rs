@@ -168,7 +168,6 @@ fn transfer_of(completion: &MessageCompletion) -> TransferId {
 }
 
 /// Why a message was not delivered.
-#[derive(Debug)]
 pub enum TaggedEndpointError {
     /// The transfer failed.
     Failed(MessageFailure),
@@ -182,6 +181,13 @@ impl fmt::Display for TaggedEndpointError {
             Self::Failed(failure) => failure.fmt(f),
             Self::Io(error) => write!(f, "cannot wait for messages: {error}"),
         }
+    }
+}
+
+/// As [`Display`](fmt::Display): a `main` that returns the error prints `Debug`.
+impl fmt::Debug for TaggedEndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -41,7 +41,7 @@ impl fmt::Display for PeerLossCause {
 }
 
 /// Why a send or a receive failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MessageFailure {
     /// The peer is lost.
     Lost(Rank, PeerLossCause),
@@ -75,6 +75,13 @@ impl fmt::Display for MessageFailure {
                 write!(f, "message from {source} with tag {tag:#x} was corrupted in memory while it was queued")
             }
         }
+    }
+}
+
+/// As [`Display`](fmt::Display): a `main` that returns the error prints `Debug`.
+impl fmt::Debug for MessageFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -124,7 +131,7 @@ pub enum MessageCompletion {
 }
 
 /// Why a send or receive cannot be posted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum MessagePostError {
     /// There is no such peer.
     Unknown(Rank),
@@ -147,13 +154,26 @@ impl fmt::Display for MessagePostError {
     }
 }
 
+/// As [`Display`](fmt::Display): a `main` that returns the error prints `Debug`.
+impl fmt::Debug for MessagePostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for MessagePostError {}
 
 /// A send or receive that was not posted.
-#[derive(Debug)]
 pub struct RejectedPost {
     /// Why.
     pub error: MessagePostError,
     /// The caller's buffer.
     pub buffer: Vec<u8>,
+}
+
+/// The reason alone, for a caller that panics: the buffer may be long.
+impl fmt::Debug for RejectedPost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
 }

@@ -64,12 +64,29 @@ struct AggregationReply {
     is_required: bool,
 }
 
-/// Why there is no tree, in the selector's terms.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+/// Why there is no tree, in the selector's terms. The names are part of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum NoTreeReason {
     Unmanaged,
     Unserved,
     Full,
+    Refused,
+    /// The manager could not be used; also what another version calls by a name that is unknown here.
+    #[serde(other)]
+    Unusable,
+}
+
+impl NoTreeReason {
+    fn of(error: &RequestError) -> Self {
+        match error {
+            RequestError::Manager(ClientError::Rejected(error)) => match error {
+                ControlError::NoNode | ControlError::NotServed { .. } => Self::Unserved,
+                ControlError::NodeFull { .. } => Self::Full,
+                _ => Self::Refused,
+            },
+            RequestError::Manager(_) | RequestError::Settings(_) => Self::Unusable,
+        }
+    }
 }
 
 impl From<NoTreeReason> for AggregationUnavailable {
@@ -78,6 +95,8 @@ impl From<NoTreeReason> for AggregationUnavailable {
             NoTreeReason::Unmanaged => Self::NoManager,
             NoTreeReason::Unserved => Self::NoNodes,
             NoTreeReason::Full => Self::NoCapacity,
+            NoTreeReason::Refused => Self::Refused,
+            NoTreeReason::Unusable => Self::ManagerUnusable,
         }
     }
 }
@@ -86,11 +105,11 @@ impl From<NoTreeReason> for AggregationUnavailable {
 pub(crate) fn request_tree(communicator: &CommunicatorInner) -> Result<(), JoinError> {
     if communicator.hosts().len() < 2 {
         communicator.set_selection(SelectionContext {
-            aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NoNodes),
+            aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::SingleHost),
             preferences: MethodPreferences::default(),
             network_costs: None,
             measured: None,
-            reason: "all ranks are on one host".to_owned(),
+            reason: "a single host needs none".to_owned(),
         });
         return Ok(());
     }
@@ -265,13 +284,7 @@ fn ask(communicator: &CommunicatorInner, distribution: DistributionSpec) -> Aggr
             reply.group = Some(group);
         }
         Err(error) => {
-            reply.no_tree = match &error {
-                RequestError::Manager(ClientError::Rejected(
-                    ControlError::NodeFull { .. } | ControlError::QuotaFull { .. },
-                )) => NoTreeReason::Full,
-                RequestError::Manager(ClientError::Rejected(_)) => NoTreeReason::Unserved,
-                _ => NoTreeReason::Unmanaged,
-            };
+            reply.no_tree = NoTreeReason::of(&error);
             reply.reason = error.to_string();
             if process.rank == 0 && communicator.context() == WORLD_CONTEXT && !reply.is_required {
                 report_no_nodes(&process.settings.manager, &reply.reason);
@@ -364,5 +377,53 @@ fn max_children(fold: &FoldTree) -> u16 {
         FoldTree::Fold(parts) => {
             parts.iter().map(max_children).max().unwrap_or(0).max(u16::try_from(parts.len()).unwrap_or(u16::MAX))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failed_request_has_its_true_reason() {
+        let manager = SocketAddr::from(([127, 0, 0, 1], 9));
+        let rejected = |error| RequestError::Manager(ClientError::Rejected(error));
+        let resource = manager::NodeResource::Groups;
+        for (error, reason) in [
+            (RequestError::Settings("no such file".to_owned()), NoTreeReason::Unusable),
+            (ClientError::Lost { manager, why: "refused".to_owned() }.into(), NoTreeReason::Unusable),
+            (ClientError::WrongSecret { manager, why: "another".to_owned() }.into(), NoTreeReason::Unusable),
+            (ClientError::TimedOut { manager, waited: MANAGER_TIMEOUT }.into(), NoTreeReason::Unusable),
+            (rejected(ControlError::NoNode), NoTreeReason::Unserved),
+            (rejected(ControlError::NotServed { host: "a".to_owned() }), NoTreeReason::Unserved),
+            (
+                rejected(ControlError::NodeFull { node: "one".to_owned(), resource, wanted: 1, free: 0 }),
+                NoTreeReason::Full,
+            ),
+            (
+                rejected(ControlError::QuotaFull { node: String::new(), resource, wanted: 1, free: 0 }),
+                NoTreeReason::Refused,
+            ),
+            (rejected(ControlError::NotPermitted), NoTreeReason::Refused),
+            (rejected(ControlError::WrongTicket), NoTreeReason::Refused),
+        ] {
+            assert_eq!(NoTreeReason::of(&error), reason, "{error}");
+        }
+    }
+
+    #[test]
+    fn reasons_of_other_versions_can_be_read() {
+        for (reason, text) in [
+            (NoTreeReason::Unmanaged, "\"Unmanaged\""),
+            (NoTreeReason::Unserved, "\"Unserved\""),
+            (NoTreeReason::Full, "\"Full\""),
+            (NoTreeReason::Refused, "\"Refused\""),
+            (NoTreeReason::Unusable, "\"Unusable\""),
+        ] {
+            assert_eq!(serde_json::to_string(&reason).expect("text"), text);
+            assert_eq!(serde_json::from_str::<NoTreeReason>(text).expect("a known name"), reason);
+        }
+        let unknown: NoTreeReason = serde_json::from_str("\"Later\"").expect("a name of another version");
+        assert_eq!(unknown, NoTreeReason::Unusable);
     }
 }

@@ -2,8 +2,8 @@
 
 use hostmem::team::TeamCall;
 use protocol::collective::{
-    CollectiveOperation, InterHostMethod, MethodChoice, MethodPreferences, OperandOrder, SelectionInput,
-    TransportClass, choose_method,
+    AggregationAvailability, CollectiveOperation, InterHostMethod, MethodChoice, MethodPreferences, OperandOrder,
+    SelectionInput, TransportClass, choose_method,
 };
 use units::Rank;
 
@@ -30,9 +30,13 @@ impl CommunicatorInner {
 
     /// How an operation would be done between hosts, and why.
     pub(crate) fn explain(&self, collective: CollectiveOperation, bytes: usize) -> String {
-        let reason = self.selection().reason.clone();
         let choice = self.choose(collective, bytes);
-        format!("{choice} Aggregation nodes: {reason}.")
+        let selection = self.selection();
+        let subject = match selection.aggregation {
+            AggregationAvailability::Offered(_) => "Aggregation nodes",
+            AggregationAvailability::Unavailable(_) => "No aggregation nodes",
+        };
+        format!("{choice} {subject}: {}.", selection.reason)
     }
 
     /// The host of a rank, and its local rank there.

@@ -37,10 +37,13 @@ impl fmt::Display for CollectiveParticipants {
 impl fmt::Display for AggregationUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoManager => "there is no aggregation manager",
-            Self::NoNodes => "no aggregation nodes reach all hosts of the group",
-            Self::NoCapacity => "other jobs use all resources of the aggregation nodes",
+            Self::NoManager => "no aggregation manager is configured",
+            Self::ManagerUnusable => "the aggregation manager could not be used",
+            Self::Refused => "the aggregation manager refused a tree",
+            Self::NoNodes => "no aggregation nodes serve all hosts of the group",
+            Self::NoCapacity => "the aggregation nodes have too few resources left",
             Self::NodeLost => "an aggregation node of the group was lost",
+            Self::SingleHost => "a single host needs no aggregation nodes",
             Self::Disabled => "aggregation is disabled",
         })
     }

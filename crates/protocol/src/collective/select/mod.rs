@@ -108,14 +108,20 @@ pub enum MulticastSupport {
 /// Why a group has no aggregation tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AggregationUnavailable {
-    /// No manager is configured, or it does not answer.
+    /// No manager is configured.
     NoManager,
-    /// The manager has no nodes that reach all hosts of the group.
+    /// The manager cannot be reached, or has another secret.
+    ManagerUnusable,
+    /// The manager rejected the request, for instance because of the job's quota.
+    Refused,
+    /// The manager has no nodes that serve all hosts of the group.
     NoNodes,
-    /// Other jobs use the resources.
+    /// The nodes have too few resources left.
     NoCapacity,
     /// A node of the tree was lost and not replaced.
     NodeLost,
+    /// All ranks are on one host.
+    SingleHost,
     /// The user disabled aggregation.
     Disabled,
 }

@@ -226,6 +226,24 @@ fn choices_explain_themselves() {
     insta::assert_snapshot!(sentences.join("\n"));
 }
 
+#[test]
+fn without_a_tree_the_choice_says_which_of_the_reasons_holds() {
+    for (why, text) in [
+        (AggregationUnavailable::NoManager, "no aggregation manager is configured"),
+        (AggregationUnavailable::ManagerUnusable, "the aggregation manager could not be used"),
+        (AggregationUnavailable::Refused, "the aggregation manager refused a tree"),
+        (AggregationUnavailable::NoNodes, "no aggregation nodes serve all hosts of the group"),
+        (AggregationUnavailable::NoCapacity, "the aggregation nodes have too few resources left"),
+        (AggregationUnavailable::NodeLost, "an aggregation node of the group was lost"),
+        (AggregationUnavailable::SingleHost, "a single host needs no aggregation nodes"),
+        (AggregationUnavailable::Disabled, "aggregation is disabled"),
+    ] {
+        let aggregation = AggregationAvailability::Unavailable(why);
+        let explained = choose_method(&SelectionInput { aggregation, ..input() }).to_string();
+        assert!(explained.starts_with(&format!("recursive doubling, among 64 ranks: {text}; ")), "{explained}");
+    }
+}
+
 /// An allreduce of 8 bytes took so long through the nodes and among the hosts, one of 4 KiB twice as long.
 fn measured(aggregation_ns: u64, point_to_point_ns: u64) -> MeasuredTimes {
     let times = |ns: u64| MethodTimes { ns: [ns, 2 * ns] };

@@ -40,8 +40,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const CONTROL_PROTOCOL_VERSION: u32 = 3;
 /// What the side that made the connection says about the other.
 const OTHER_SECRET: &str = "it has another one: set --secret-file or PLEACH_SECRET to the cluster's";
-const REFUSED_CREDENTIAL: &str =
-    "it refused the job's credential, which is of another cluster or has expired: start the job anew";
+const REFUSED_CREDENTIAL: &str = "it refused the job's credential, which is of another cluster or has expired: start the job anew, with the cluster's PLEACH_SECRET";
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -9,6 +9,7 @@ mod multicast;
 mod nodes;
 mod over_ssh;
 mod processes;
+mod unused_manager;
 mod within_slurm;
 mod wrong_input;
 

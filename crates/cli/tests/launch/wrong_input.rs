@@ -3,7 +3,7 @@
 use super::*;
 
 /// Ranks that join and sum a little.
-const RANKS: [&str; 8] =
+pub(crate) const RANKS: [&str; 8] =
     ["--", env!("CARGO_BIN_EXE_pleach"), "bench-rank", "--batches", "1", "--seconds", "0.01", "allreduce:8"];
 
 fn errors(arguments: &[&str]) -> (Option<i32>, Vec<String>) {
@@ -17,25 +17,6 @@ fn a_missing_program_is_named_once() {
         let (status, lines) = errors(&["-n", "5", "--", program]);
         assert_eq!(status, Some(127));
         assert_eq!(lines, [format!("pleach launch: cannot run {program}: there is no such program")]);
-    }
-}
-
-#[test]
-fn a_job_that_requires_nodes_says_once_why_it_has_none() {
-    // A label of a name has at most 63 letters, so nobody is asked for this one.
-    let unknown = format!("{}:4797", "x".repeat(70));
-    for (manager, expected) in [
-        ("127.0.0.1:1", "no connection to the manager at 127.0.0.1:1: Connection refused"),
-        (&unknown, &format!("the address of the manager, {unknown} (PLEACH_MANAGER), is not found")),
-    ] {
-        let job = ["-n", "3", "--ranks-per-host", "1", "--manager", manager];
-        let (status, lines) = errors(&[&job[..], &["--require-nodes"], &RANKS].concat());
-        let found: Vec<&String> = lines.iter().filter(|line| line.starts_with("error:")).collect();
-        assert_eq!((status, found.len()), (Some(2), 1), "{lines:?}");
-        assert!(found[0].contains(expected), "{lines:?}");
-        let (status, lines) = errors(&[&job[..], &RANKS].concat());
-        assert_eq!((status, lines.len()), (Some(0), 1), "{lines:?}");
-        assert!(lines[0].contains(expected) && lines[0].contains("pleach doctor"), "{lines:?}");
     }
 }
 

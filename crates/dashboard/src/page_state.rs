@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn every_event_reaches_each_viewer_once() {
         let mut state = state();
-        let lost = |name: &str| ManagerEvent::NodeLost { name: name.to_owned(), why: "no heartbeat" };
+        let lost = |name: &str| ManagerEvent::NodeLost { name: name.to_owned(), why: "no heartbeat".to_owned() };
         state.handle_event(1, &lost("early"));
         state.handle_snapshot(2, snapshot(&[]), 0);
         state.handle_event(3, &lost("late"));

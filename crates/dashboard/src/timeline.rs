@@ -134,7 +134,7 @@ mod tests {
     use manager::status::NodeStatus;
 
     fn lost(name: &str) -> ManagerEvent {
-        ManagerEvent::NodeLost { name: name.to_owned(), why: "its connection broke" }
+        ManagerEvent::NodeLost { name: name.to_owned(), why: "its connection broke".to_owned() }
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub enum ManagerEvent {
         /// Its name.
         name: String,
         /// How the manager found out.
-        why: &'static str,
+        why: String,
     },
     /// A job was admitted.
     JobOpened {

@@ -302,26 +302,31 @@ impl Manager {
     pub(super) fn expire_nodes(&mut self, now: Time) {
         let mut lost = Vec::new();
         for (name, record) in &self.nodes {
-            let (due, why) = match record.liveness {
+            let is_connected = record.liveness.peer().is_some();
+            let due = match record.liveness {
                 NodeLiveness::Registering { last_received_at, .. } | NodeLiveness::Alive { last_received_at, .. } => {
-                    (last_received_at + self.settings.node_timeout, "no heartbeat")
+                    last_received_at + self.settings.node_timeout
                 }
-                NodeLiveness::Disconnected { since } => (since + self.settings.node_grace, "its connection broke"),
+                NodeLiveness::Disconnected { since } => since + self.settings.node_grace,
                 NodeLiveness::Lost => continue,
             };
             if due <= now {
-                lost.push((name.clone(), why));
+                lost.push((name.clone(), is_connected));
             } else {
                 self.wake_at = self.wake_at.min(due);
             }
         }
-        for (name, why) in lost {
-            self.lose_node(now, &name, why);
+        for (name, is_connected) in lost {
+            let why = match is_connected {
+                true => format!("no heartbeat for {}", self.settings.node_timeout),
+                false => "its connection broke".to_owned(),
+            };
+            self.lose_node(now, &name, &why);
         }
     }
 
     /// Marks a node as lost (P-82): revokes its groups and releases its reservations.
-    fn lose_node(&mut self, now: Time, name: &str, why: &'static str) {
+    fn lose_node(&mut self, now: Time, name: &str, why: &str) {
         let Some(record) = self.nodes.get_mut(name) else { return };
         if let Some(peer) = record.liveness.peer() {
             self.node_of_peer.remove(&peer);
@@ -332,7 +337,7 @@ impl Manager {
         let groups: Vec<GroupKey> = record.reservations.keys().copied().collect();
         record.release_all();
         self.count("nodes lost");
-        self.log(ManagerEvent::NodeLost { name: name.to_owned(), why });
+        self.log(ManagerEvent::NodeLost { name: name.to_owned(), why: why.to_owned() });
         for group in groups {
             match self.groups.get(&group).map(|record| &record.state) {
                 Some(GroupState::Open) => self.revoke_group(now, group, Some(name), why),

@@ -109,7 +109,7 @@ fn a_silent_node_is_lost_in_bounded_time() {
         matches!(&received[..], [FromManager::Revoked { node: Some(name), .. }] if name == "leaf0"),
         "{received:?}"
     );
-    assert!(cluster.events.iter().any(|event| event.to_string() == "node leaf0 is lost: no heartbeat"));
+    assert!(cluster.events.iter().any(|event| event.to_string() == "node leaf0 is lost: no heartbeat for 5 s"));
 }
 
 #[test]

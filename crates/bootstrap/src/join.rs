@@ -10,6 +10,7 @@ use super::failure_detector::FailureDetector;
 use super::file_limit::FileReserve;
 use super::member::{DetectorConfig, Member};
 use super::rank_connections::RankConnections;
+use super::rejected_process::RejectedProcess;
 use super::rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts};
 use super::token_key::TokenKey;
 use super::{rendezvous_client, rendezvous_server};
@@ -25,6 +26,20 @@ pub fn join(
     environment: &JobEnvironment,
     endpoint: LocalEndpoint,
     timeouts: &RendezvousTimeouts,
+) -> Result<JoinedJob, RendezvousError> {
+    join_reporting(environment, endpoint, timeouts, &mut |_| {})
+}
+
+/// The same; rank 0 reports processes that it rejects, at once, while it waits on. A stranger may be behind them, so each kind of mismatch
+/// is reported once.
+///
+/// # Errors
+/// The error names the missing ranks, or says what to set.
+pub fn join_reporting(
+    environment: &JobEnvironment,
+    endpoint: LocalEndpoint,
+    timeouts: &RendezvousTimeouts,
+    report: &mut dyn FnMut(&RejectedProcess),
 ) -> Result<JoinedJob, RendezvousError> {
     if endpoint.addresses.len() > MAX_RANK_ADDRESSES {
         return Err(RendezvousError::EndpointTooLarge("more than 16 addresses"));
@@ -42,7 +57,7 @@ pub fn join(
             streams: BTreeMap::new(),
             listeners: Vec::new(),
         },
-        (_, 0) => rendezvous_server::serve_rendezvous(environment, record, ports, timeouts)?,
+        (_, 0) => rendezvous_server::serve_rendezvous(environment, record, ports, timeouts, report)?,
         _ => rendezvous_client::join_through_rank_zero(environment, record, ports, timeouts)?,
     };
     let mut hosts = vec![0; table.size() as usize];

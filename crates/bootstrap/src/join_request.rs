@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RecordReader, RecordWriter};
+use super::rejected_process::{JoinMismatch, RejectedConnections};
 
 /// Raised when messages change their meaning.
 pub(super) const RENDEZVOUS_VERSION: u32 = 3;
@@ -24,6 +25,7 @@ pub(super) enum JoinRejection {
     Missing {
         count: u32,
         some: Vec<u32>,
+        rejected: RejectedConnections,
     },
     /// A rank cannot join, and says why.
     Withdrawn(Withdrawal),
@@ -32,6 +34,9 @@ pub(super) enum JoinRejection {
 /// How long a rank that cannot join tries to say so, and how long rank 0 then waits for ranks that have not come yet: it must return with the
 /// error itself.
 pub(super) const WITHDRAWAL_TIME: Duration = Duration::from_secs(5);
+
+/// For this long, a process that has the rank of another may have been started in its place, and the other died a moment ago.
+pub(super) const DUPLICATE_RANK_GRACE: Duration = Duration::from_secs(1);
 
 /// A rank that cannot join the job, and why (P-129).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,6 +97,17 @@ impl fmt::Display for Withdrawal {
 }
 
 impl JoinRejection {
+    /// What of the process does not fit; none if it is not the reason.
+    pub(super) fn mismatch(&self) -> Option<JoinMismatch> {
+        match self {
+            Self::Token => Some(JoinMismatch::Token),
+            Self::Version(_) => Some(JoinMismatch::Version),
+            Self::Size(_) => Some(JoinMismatch::Size),
+            Self::Rank => Some(JoinMismatch::Rank),
+            Self::Missing { .. } | Self::Withdrawn(_) => None,
+        }
+    }
+
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut writer = RecordWriter::default();
         match self {
@@ -99,10 +115,11 @@ impl JoinRejection {
             Self::Version(version) => [2, *version].into_iter().for_each(|number| writer.number(number)),
             Self::Size(size) => [3, *size].into_iter().for_each(|number| writer.number(number)),
             Self::Rank => writer.number(4),
-            Self::Missing { count, some } => {
+            Self::Missing { count, some, rejected } => {
                 let some = &some[..some.len().min(MAX_MISSING_RANKS_NAMED)];
                 let named = u32::try_from(some.len()).expect("at most 64");
                 [5, *count, named].iter().chain(some).for_each(|number| writer.number(*number));
+                rejected.write(&mut writer);
             }
             Self::Withdrawn(withdrawal) => {
                 writer.number(6);
@@ -124,7 +141,8 @@ impl JoinRejection {
                 if named > MAX_MISSING_RANKS_NAMED {
                     return None;
                 }
-                Self::Missing { count, some: (0..named).map(|_| reader.number()).collect::<Option<_>>()? }
+                let some = (0..named).map(|_| reader.number()).collect::<Option<_>>()?;
+                Self::Missing { count, some, rejected: RejectedConnections::read(&mut reader) }
             }
             6 => Self::Withdrawn(Withdrawal::read(&mut reader)?),
             _ => return None,
@@ -136,16 +154,22 @@ impl fmt::Display for JoinRejection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Token => formatter.write_str(
-                "wrong token: another job uses this address, or PLEACH_TOKEN or PLEACH_JOB differ between the processes",
+                "wrong token: PLEACH_TOKEN, or without one PLEACH_JOB, is not that of rank 0, or another job uses this address; set the \
+                 same in every process",
             ),
             Self::Version(version) => {
                 write!(formatter, "rank 0 uses rendezvous version {version}, this process {RENDEZVOUS_VERSION}; run the same Pleach version on all hosts")
             }
-            Self::Size(size) => write!(formatter, "rank 0 expects {size} ranks, this process another number; check PLEACH_SIZE"),
-            Self::Rank => formatter.write_str("another process has this rank already, or the job has no such rank"),
-            Self::Missing { count, some } => {
+            Self::Size(size) => write!(
+                formatter,
+                "rank 0 expects {size} ranks, this process another number; set the same PLEACH_SIZE in every process"
+            ),
+            Self::Rank => formatter.write_str(
+                "another process has this rank already, or the job has no such rank; give every process a PLEACH_RANK of its own",
+            ),
+            Self::Missing { count, some, rejected } => {
                 write_missing_ranks(formatter, some, *count)?;
-                formatter.write_str(" did not join in time")
+                write!(formatter, " did not join in time{rejected}")
             }
             Self::Withdrawn(withdrawal) => withdrawal.fmt(formatter),
         }
@@ -170,7 +194,9 @@ mod tests {
 
     #[test]
     fn rejections_are_read_as_they_were_written() {
-        let missing = JoinRejection::Missing { count: 3, some: vec![1, 5, 9] };
+        let mut rejected = RejectedConnections::default();
+        rejected.count(JoinMismatch::Size);
+        let missing = JoinRejection::Missing { count: 3, some: vec![1, 5, 9], rejected };
         let withdrawn = JoinRejection::Withdrawn(Withdrawal::new(2, &"é".repeat(MAX_REASON_BYTES)));
         for rejection in [
             JoinRejection::Token,

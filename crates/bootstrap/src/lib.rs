@@ -39,6 +39,7 @@ pub mod pair;
 mod progress_thread;
 mod rank_connections;
 mod rank_event;
+mod rejected_process;
 mod rendezvous;
 mod rendezvous_client;
 mod rendezvous_file;
@@ -60,11 +61,12 @@ pub use environment::{
 pub use failure_detector::FailureDetector;
 pub use file_limit::FileReserve;
 pub use host_identity::HostIdentity;
-pub use join::join;
+pub use join::{join, join_reporting};
 pub use progress_thread::{
     ApplicationActivity, LibraryCallGuard, ProgressOutcome, ProgressThread, start_quiet_thread,
 };
 pub use rank_event::{MAX_OOB_MESSAGE_BYTES, OobSendError, OobTarget, RankEvent};
+pub use rejected_process::{JoinMismatch, RejectedConnections, RejectedProcess};
 pub use rendezvous::{JoinedJob, LocalEndpoint, RendezvousError, RendezvousTimeouts};
 pub use rendezvous_file::{RendezvousFileError, remove_stale_rendezvous_file};
 pub use withdrawal::withdraw;

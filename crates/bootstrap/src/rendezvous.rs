@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::endpoint_record::RankTable;
 use super::failure_detector::FailureDetector;
 use super::join_request::write_missing_ranks;
+use super::rejected_process::RejectedConnections;
 use super::rendezvous_file::RendezvousFileError;
 
 /// The data that this process publishes to the other ranks.
@@ -91,8 +92,8 @@ pub enum RendezvousError {
         count: u32,
         /// How long this process waited.
         waited: Duration,
-        /// Processes that rank 0 rejected meanwhile, and why; known to rank 0 only.
-        rejected: Vec<String>,
+        /// The connections that rank 0 rejected meanwhile.
+        rejected: RejectedConnections,
     },
     /// A rank cannot join, for a cause on its own host.
     Withdrawn {
@@ -113,10 +114,13 @@ impl fmt::Display for RendezvousError {
             Self::EndpointTooLarge(what) => write!(formatter, "the local endpoint has {what}"),
             Self::File(error) => error.fmt(formatter),
             Self::Listen { address, source } => {
-                write!(
-                    formatter,
-                    "rank 0 cannot listen at {address}: {source}; choose another address with PLEACH_RENDEZVOUS=host:port"
-                )
+                write!(formatter, "rank 0 cannot listen at {address}: {source}; ")?;
+                if source.kind() == io::ErrorKind::AddrInUse {
+                    formatter.write_str(
+                        "if another process of the job has PLEACH_RANK=0 too, give every process its own; otherwise ",
+                    )?;
+                }
+                formatter.write_str("choose another address with PLEACH_RENDEZVOUS=host:port")
             }
             Self::TooManyConnections { allowed } => {
                 write!(
@@ -133,9 +137,11 @@ impl fmt::Display for RendezvousError {
             Self::Rejected(why) => write!(formatter, "rank 0 rejected this process: {why}"),
             Self::Missing { ranks, count, waited, rejected } => {
                 write_missing_ranks(formatter, ranks, *count)?;
-                let subject = if *count == 1 { "is it" } else { "are they" };
-                write!(formatter, " did not join within {:.1} s; {subject} running?", waited.as_secs_f64())?;
-                rejected.iter().try_for_each(|why| write!(formatter, "; rejected: {why}"))
+                write!(formatter, " did not join within {:.1} s", waited.as_secs_f64())?;
+                if rejected.mismatches.is_empty() {
+                    write!(formatter, "; {} running?", if *count == 1 { "is it" } else { "are they" })?;
+                }
+                rejected.fmt(formatter)
             }
             Self::Withdrawn { rank, why } => write!(formatter, "rank {rank} cannot join: {why}"),
             Self::RankZeroLost => formatter.write_str("rank 0 ended before all ranks had joined"),
@@ -181,14 +187,22 @@ impl std::error::Error for RendezvousError {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rejected_process::JoinMismatch;
     use super::*;
 
     #[test]
     fn missing_ranks_are_named() {
         let waited = Duration::from_secs(30);
-        let text = |ranks, count| RendezvousError::Missing { ranks, count, waited, rejected: Vec::new() }.to_string();
+        let missing = |ranks, count, rejected| RendezvousError::Missing { ranks, count, waited, rejected };
+        let text = |ranks, count| missing(ranks, count, RejectedConnections::default()).to_string();
         assert_eq!(text(vec![3], 1), "rank 3 did not join within 30.0 s; is it running?");
         let many = text((0..64).collect(), 100);
         assert!(many.contains("14, 15 and 84 more did not join within 30.0 s; are they running?"), "{many}");
+        let mut rejected = RejectedConnections::default();
+        rejected.count(JoinMismatch::Token);
+        assert_eq!(
+            missing(vec![3], 1, rejected).to_string(),
+            "rank 3 did not join within 30.0 s; 1 connection was rejected because of another PLEACH_TOKEN or PLEACH_JOB"
+        );
     }
 }

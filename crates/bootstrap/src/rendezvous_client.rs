@@ -13,7 +13,9 @@ use super::detector_ports::DetectorPorts;
 use super::endpoint_record::{EndpointRecord, MAX_RECORD_BYTES, RankTable, RecordReader, RecordWriter};
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::framing::{FramedStream, ReadOutcome};
-use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, WITHDRAWAL_TIME, Withdrawal};
+use super::join_request::{
+    DUPLICATE_RANK_GRACE, JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, WITHDRAWAL_TIME, Withdrawal,
+};
 use super::rank_connections::RankConnections;
 use super::rendezvous::{RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file;
@@ -26,8 +28,6 @@ use super::token_key::TokenKey;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A rank that connects at the very end of rank 0's join timeout still receives the result.
 const VERDICT_GRACE: Duration = Duration::from_secs(5);
-/// For this long, a process that has the own rank may be one that died a moment ago.
-const DUPLICATE_RANK_GRACE: Duration = Duration::from_secs(1);
 
 const NOT_A_RENDEZVOUS_SERVER: &str = "the program there is not a Pleach rendezvous server";
 const OLDER_VERSION: &str = "rank 0 runs an older version of Pleach; run the same Pleach version on all hosts";
@@ -280,12 +280,9 @@ fn rejected_in_clear(environment: &JobEnvironment, body: &[u8]) -> AttemptError 
 /// Rank 0 rejected the request, or the rendezvous failed.
 fn rejected(body: &[u8], began: Instant) -> AttemptError {
     match JoinRejection::read(body) {
-        Some(JoinRejection::Missing { count, some }) => AttemptError::Fatal(RendezvousError::Missing {
-            ranks: some,
-            count,
-            waited: began.elapsed(),
-            rejected: Vec::new(),
-        }),
+        Some(JoinRejection::Missing { count, some, rejected }) => {
+            AttemptError::Fatal(RendezvousError::Missing { ranks: some, count, waited: began.elapsed(), rejected })
+        }
         Some(JoinRejection::Withdrawn(Withdrawal { rank, why })) => {
             AttemptError::Fatal(RendezvousError::Withdrawn { rank, why })
         }

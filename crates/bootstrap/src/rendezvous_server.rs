@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,12 @@ use super::endpoint_record::{EndpointRecord, RankTable, RecordReader, RecordWrit
 use super::environment::{JobEnvironment, RendezvousPoint};
 use super::file_limit::{FileLimitError, raise_file_limit};
 use super::framing::{FramedStream, ReadOutcome, poll_timeout_until};
-use super::join_request::{JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, WITHDRAWAL_TIME, Withdrawal};
+use super::join_request::{
+    DUPLICATE_RANK_GRACE, JoinRejection, JoinRequest, MAX_HANDSHAKE_BYTES, WITHDRAWAL_TIME, Withdrawal,
+};
 use super::listening::{BACKLOG, bind};
 use super::rank_connections::RankConnections;
+use super::rejected_process::{JoinMismatch, RejectedConnections, RejectedProcess};
 use super::rendezvous::{RendezvousError, RendezvousTimeouts};
 use super::rendezvous_file::RendezvousFile;
 use super::rendezvous_message::{MAX_READ_BYTES, RendezvousMessageKind, encode_message, next_message};
@@ -29,8 +32,6 @@ use super::token_key::TokenKey;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections beyond one per rank; beyond that, the oldest unauthenticated one is closed. Real ranks retry.
 const MAX_UNAUTHENTICATED: usize = 256;
-/// Distinct rejections that the error of a failed rendezvous lists.
-const MAX_REJECTION_REASONS: usize = 8;
 /// Processes of versions before 3 wait for rank 0 to begin.
 const NO_REQUEST: &str = "a connection without a join request (from an older version of Pleach?)";
 const LISTENER_EVENT: u64 = 0;
@@ -40,6 +41,7 @@ pub(super) fn serve_rendezvous(
     mut record: EndpointRecord,
     mut ports: DetectorPorts,
     timeouts: &RendezvousTimeouts,
+    report: &mut dyn FnMut(&RejectedProcess),
 ) -> Result<RankConnections, RendezvousError> {
     let deadline = Instant::now() + timeouts.join;
     let (listener, file) = listen(environment)?;
@@ -50,7 +52,7 @@ pub(super) fn serve_rendezvous(
     })?;
     let secret = file.as_ref().map_or("", |file| file.record.secret.as_str());
     let key = TokenKey::new(&environment.token, secret);
-    let mut server = RendezvousServer::new(listener, key, environment.size, record, timeouts.peer_while_joining())
+    let mut server = RendezvousServer::new(listener, key, (environment.size, record), timeouts, report)
         .map_err(RendezvousError::Io)?;
     while server.missing > 0 {
         if let Some(withdrawal) = server.withdrawn.clone() {
@@ -78,7 +80,8 @@ pub(super) fn serve_withdrawal(
     let secret = file.as_ref().map_or("", |file| file.record.secret.as_str());
     let key = TokenKey::new(&environment.token, secret);
     let record = EndpointRecord::own(0, Vec::new(), Vec::new(), Vec::new());
-    let server = RendezvousServer::new(listener, key, environment.size, record, timeouts.peer_while_joining());
+    let mut report = |_: &RejectedProcess| {};
+    let server = RendezvousServer::new(listener, key, (environment.size, record), timeouts, &mut report);
     server.map_err(RendezvousError::Io)?.dismiss(withdrawal, Instant::now() + timeouts.join);
     Ok(())
 }
@@ -86,12 +89,13 @@ pub(super) fn serve_withdrawal(
 /// A connection of a rank, or one that is not authenticated yet.
 struct RendezvousConnection {
     stream: FramedStream,
+    address: IpAddr,
     since: Instant,
     is_secure: bool,
     rank: Option<u32>,
 }
 
-struct RendezvousServer {
+struct RendezvousServer<'r> {
     listener: TcpListener,
     epoll: Epoll,
     key: TokenKey,
@@ -102,27 +106,32 @@ struct RendezvousServer {
     next_connection: u64,
     records: Vec<Option<EndpointRecord>>,
     missing: u32,
-    rejected: Vec<String>,
+    rejected: RejectedConnections,
+    /// Called for the first process of each kind that does not fit.
+    report: &'r mut dyn FnMut(&RejectedProcess),
+    /// Since when a second process asks for a rank: the first one may have died a moment ago.
+    duplicates: BTreeMap<u32, Instant>,
     /// A rank that cannot join.
     withdrawn: Option<Withdrawal>,
     /// The ranks that were told so.
     told: BTreeSet<u32>,
 }
 
-impl RendezvousServer {
+impl<'r> RendezvousServer<'r> {
     fn new(
         listener: TcpListener,
         key: TokenKey,
-        size: u32,
-        own: EndpointRecord,
-        peer_timeout: Duration,
+        (size, own): (u32, EndpointRecord),
+        timeouts: &RendezvousTimeouts,
+        report: &'r mut dyn FnMut(&RejectedProcess),
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER_EVENT))?;
         let mut records = vec![None; size as usize];
         records[0] = Some(own);
-        let (connections, rejected) = (BTreeMap::new(), Vec::new());
+        let (connections, rejected) = (BTreeMap::new(), RejectedConnections::default());
+        let (peer_timeout, duplicates) = (timeouts.peer_while_joining(), BTreeMap::new());
         let missing = size - 1;
         let (withdrawn, told) = (None, BTreeSet::new());
         Ok(Self {
@@ -136,6 +145,8 @@ impl RendezvousServer {
             records,
             missing,
             rejected,
+            report,
+            duplicates,
             withdrawn,
             told,
         })
@@ -165,7 +176,7 @@ impl RendezvousServer {
             .map(|(id, _)| id)
             .collect();
         for id in expired {
-            self.reject(id, None, NO_REQUEST);
+            self.discard(id, NO_REQUEST);
         }
         Ok(())
     }
@@ -181,7 +192,7 @@ impl RendezvousServer {
     fn accept(&mut self) -> io::Result<()> {
         for _ in 0..BACKLOG {
             match self.listener.accept() {
-                Ok((tcp, _)) => {
+                Ok((tcp, peer)) => {
                     let Ok(stream) = FramedStream::new(tcp) else { continue };
                     if stream.set_peer_timeout(self.peer_timeout).is_err() {
                         continue;
@@ -189,13 +200,13 @@ impl RendezvousServer {
                     let id = self.next_connection;
                     self.next_connection += 1;
                     self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id))?;
-                    let (since, is_secure, rank) = (Instant::now(), false, None);
-                    self.connections.insert(id, RendezvousConnection { stream, since, is_secure, rank });
+                    let (address, since, is_secure, rank) = (peer.ip().to_canonical(), Instant::now(), false, None);
+                    self.connections.insert(id, RendezvousConnection { stream, address, since, is_secure, rank });
                     let oldest = self.unauthenticated().next().map(|(id, _)| id);
                     if let Some(oldest) =
                         oldest.filter(|_| self.connections.len() > self.size as usize + MAX_UNAUTHENTICATED)
                     {
-                        self.reject(oldest, None, "too many connections without a join request");
+                        self.discard(oldest, "too many connections without a join request");
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -216,7 +227,7 @@ impl RendezvousServer {
         if connection.rank.is_some() {
             // A joined rank sends nothing before it has the table: the connection is closed, or the rank misbehaves.
             if !matches!(outcome, Ok(ReadOutcome::WouldBlock)) || connection.stream.unread_bytes() > 0 {
-                self.reject(id, None, "a rank disconnected before all ranks had joined");
+                self.discard(id, "a rank disconnected before all ranks had joined");
             }
             return;
         }
@@ -225,24 +236,25 @@ impl RendezvousServer {
                 connection.is_secure = true;
                 match accept_offer(&mut connection.stream, &self.key, 0, &body) {
                     Ok(()) => self.receive(id), // More may have arrived with it.
-                    Err(rejection) => self.reject(id, rejection, "a connection could not be encrypted"),
+                    Err(Some(rejection)) => self.reject(id, &rejection, None),
+                    Err(None) => self.discard(id, "a connection could not be encrypted"),
                 }
             }
             Ok(Some((RendezvousMessageKind::Hello, body))) if connection.is_secure => {
                 match JoinRequest::read(&body) {
                     Some(request) => self.admit(id, request),
-                    None => self.reject(id, None, "a connection sent a malformed join request"),
+                    None => self.discard(id, "a connection sent a malformed join request"),
                 }
             }
             Ok(Some((RendezvousMessageKind::Withdraw, body))) if connection.is_secure => {
                 match Withdrawal::read(&mut RecordReader { rest: &body }) {
                     Some(withdrawal) if withdrawal.rank < self.size => self.withdraw(id, withdrawal),
-                    _ => self.reject(id, None, "a connection sent a malformed message"),
+                    _ => self.discard(id, "a connection sent a malformed message"),
                 }
             }
             Ok(None) if matches!(outcome, Ok(ReadOutcome::Received | ReadOutcome::WouldBlock)) => {}
-            Ok(None) => self.reject(id, None, NO_REQUEST),
-            _ => self.reject(id, None, "a connection is not a Pleach client"),
+            Ok(None) => self.discard(id, NO_REQUEST),
+            _ => self.discard(id, "a connection is not a Pleach client"),
         }
     }
 
@@ -268,30 +280,48 @@ impl RendezvousServer {
             }
             Some(Some(_)) | None => JoinRejection::Rank,
         };
-        let why = format!("rank {rank} of {} from {}: {rejection}", request.size, request.record.host_name);
-        self.reject(id, Some(rejection), &why);
+        self.reject(id, &rejection, Some((rank, request.size)));
     }
 
-    fn reject(&mut self, id: u64, rejection: Option<JoinRejection>, why: &str) {
-        let Some(mut connection) = self.connections.remove(&id) else { return };
+    /// Closes a connection and says why. `claim` is the rank and the number of ranks of the process, as far as known.
+    fn reject(&mut self, id: u64, rejection: &JoinRejection, claim: Option<(u32, u32)>) {
+        let Some(mut connection) = self.remove(id) else { return };
+        if let Some(mismatch) = rejection.mismatch().filter(|mismatch| self.is_certain(*mismatch, claim))
+            && self.rejected.count(mismatch)
+        {
+            let (address, expected_size) = (connection.address, self.size);
+            (self.report)(&RejectedProcess { address, mismatch, claim, expected_size });
+        }
+        connection.stream.queue(encode_message(RendezvousMessageKind::Rejected, &[&rejection.to_bytes()]));
+        let _ = connection.stream.flush();
+        connection.stream.shutdown_write();
+    }
+
+    /// Closes a connection without a word.
+    fn discard(&mut self, id: u64, why: &'static str) {
+        if self.remove(id).is_some() {
+            self.rejected.note(why);
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<RendezvousConnection> {
+        let connection = self.connections.remove(&id)?;
         let _ = self.epoll.delete(&connection.stream);
         if let Some(rank) = connection.rank {
             self.records[rank as usize] = None;
             self.missing += 1;
         }
-        if self.rejected.len() < MAX_REJECTION_REASONS {
-            let why = rejection
-                .as_ref()
-                .filter(|rejection| **rejection == JoinRejection::Token)
-                .map_or(why, |_| "a wrong token");
-            if !self.rejected.iter().any(|known| known == why) {
-                self.rejected.push(why.to_owned());
+        Some(connection)
+    }
+
+    /// False if a rank is asked for twice and has been for a moment only: a process that was started anew asks again.
+    fn is_certain(&mut self, mismatch: JoinMismatch, claim: Option<(u32, u32)>) -> bool {
+        match (mismatch, claim) {
+            (JoinMismatch::Rank, Some((rank, _))) if rank < self.size => {
+                self.duplicates.entry(rank).or_insert_with(Instant::now).elapsed() >= DUPLICATE_RANK_GRACE / 2
             }
-        }
-        if let Some(rejection) = rejection {
-            connection.stream.queue(encode_message(RendezvousMessageKind::Rejected, &[&rejection.to_bytes()]));
-            let _ = connection.stream.flush();
-            connection.stream.shutdown_write();
+            (JoinMismatch::Rank, _) => false,
+            _ => true,
         }
     }
 
@@ -299,8 +329,7 @@ impl RendezvousServer {
     fn withdraw(&mut self, id: u64, withdrawal: Withdrawal) {
         self.told.insert(withdrawal.rank);
         let first = self.withdrawn.get_or_insert(withdrawal).clone();
-        let why = first.to_string();
-        self.reject(id, Some(JoinRejection::Withdrawn(first)), &why);
+        self.reject(id, &JoinRejection::Withdrawn(first), None);
     }
 
     /// Tells all ranks that one cannot join, also those that come within a while.
@@ -309,7 +338,7 @@ impl RendezvousServer {
         let joined: Vec<(u64, u32)> =
             self.connections.iter().filter_map(|(id, connection)| Some((*id, connection.rank?))).collect();
         for (id, rank) in joined {
-            self.reject(id, Some(JoinRejection::Withdrawn(withdrawal.clone())), &withdrawal.to_string());
+            self.reject(id, &JoinRejection::Withdrawn(withdrawal.clone()), None);
             self.told.insert(rank);
         }
         let Withdrawal { rank, why } = withdrawal.clone();
@@ -322,7 +351,8 @@ impl RendezvousServer {
     /// Informs the ranks that joined about those that did not.
     fn fail(mut self, waited: Duration) -> RendezvousError {
         let absent: Vec<u32> = (0..self.size).filter(|rank| self.records[*rank as usize].is_none()).collect();
-        let rejection = JoinRejection::Missing { count: self.missing, some: absent.clone() };
+        let rejected = self.rejected.clone();
+        let rejection = JoinRejection::Missing { count: self.missing, some: absent.clone(), rejected };
         let bytes = encode_message(RendezvousMessageKind::Rejected, &[&rejection.to_bytes()]);
         for connection in self.connections.values_mut().filter(|connection| connection.rank.is_some()) {
             connection.stream.queue(bytes.clone());

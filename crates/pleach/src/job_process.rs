@@ -4,7 +4,7 @@
 //! processes can compute.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use bootstrap::auth::MacKey;
 use bootstrap::secure_channel::SECRET_KEY_BYTES;
 use bootstrap::{
     ApplicationActivity, FileReserve, JobEnvironment, JoinedJob, LocalEndpoint, ProgressOutcome, ProgressThread,
-    RankTable, RendezvousTimeouts,
+    RankTable, RejectedProcess, RendezvousTimeouts,
 };
 use engine::network::{LeaderNetwork, MeshConfig};
 use manager::message::Quota;
@@ -126,7 +126,8 @@ impl JobProcess {
         let security = settings.security.map(|mode| mode.to_string());
         let extra = EndpointAttributes { mtu, host, machine: machine(), cpus: online_cpus(), key, security };
         let extra = serde_json::to_vec(&extra).expect("plain values serialize");
-        match bootstrap::join(&place, LocalEndpoint { addresses, extra }, &timeouts) {
+        let endpoint = LocalEndpoint { addresses, extra };
+        match bootstrap::join_reporting(&place, endpoint, &timeouts, &mut report_rejected) {
             Ok(joined) => {
                 drop(reserve);
                 Self::new(place, joined, network, settings)
@@ -288,6 +289,12 @@ impl Drop for JobProcess {
             let _ = manager.close_job(); // If that fails, the manager closes it when the connection is gone.
         }
     }
+}
+
+/// Tells the user at once: otherwise rank 0 would wait in silence for a process that has given up.
+fn report_rejected(rejected: &RejectedProcess) {
+    let line = format!("pleach: warning: {rejected}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes()); // In one write. Without stderr there is nobody to tell.
 }
 
 /// Starts the thread that makes network progress while the application computes.

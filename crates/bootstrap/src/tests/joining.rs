@@ -7,8 +7,10 @@ use std::thread::spawn;
 
 use super::super::endpoint_record::EndpointRecord;
 use super::super::framing::{FramedStream, ReadOutcome, read_frame};
+use super::super::join::join_reporting;
 use super::super::join_request::{JoinRejection, JoinRequest, RENDEZVOUS_VERSION};
 use super::super::rank_event::OobTarget;
+use super::super::rejected_process::{JoinMismatch, RejectedConnections, RejectedProcess};
 use super::super::rendezvous_file;
 use super::super::rendezvous_message::{RendezvousMessageKind, encode_message, next_message};
 use super::super::stream_security::{accept_answer, offer};
@@ -90,7 +92,11 @@ fn a_rank_with_another_size_is_rejected_at_once() {
     let error = join_as(&job, 1, 3, &TIMEOUTS).expect_err("two, not three");
     assert!(matches!(&error, RendezvousError::Rejected(why) if why.contains("expects 2 ranks")), "{error}");
     let error = zero.join().expect("no panic").expect_err("rank 1 is missing").to_string();
-    assert!(error.starts_with("rank 1 did not join") && error.contains("rank 1 of 3"), "{error}");
+    assert!(
+        error.starts_with("rank 1 did not join")
+            && error.contains("1 connection was rejected because of another PLEACH_SIZE"),
+        "{error}"
+    );
 }
 
 /// A rank cannot open its sockets: all others learn that and why long before their join timeout, also one that comes later.
@@ -223,7 +229,7 @@ fn a_rank_believes_only_reasons_that_rank_zero_cannot_encrypt() {
     assert!(matches!(&error, RendezvousError::Rejected(why) if why.contains("PLEACH_TOKEN")), "{error}");
     let error = error_at_stranger(encode_message(RendezvousMessageKind::Challenge, &[&[1; 16]]));
     assert!(matches!(&error, RendezvousError::Rejected(why) if why.contains("older version")), "{error}");
-    let missing = JoinRejection::Missing { count: 1, some: vec![0] };
+    let missing = JoinRejection::Missing { count: 1, some: vec![0], rejected: RejectedConnections::default() };
     for forged in [JoinRejection::Rank, JoinRejection::Size(3), missing] {
         let error = rejected(forged);
         assert!(matches!(&error, RendezvousError::Unreachable { .. }), "{error}");
@@ -299,6 +305,36 @@ fn unauthenticated_connections_do_not_disturb_a_job() {
     let (mut zero, one) = (zero.expect("all ranks joined"), one.expect("all ranks joined"));
     assert_eq!((&zero.table, &one.table), (&two.table, &two.table));
     assert_eq!(zero.failure_detector.turn(), None, "no rank is lost");
+}
+
+/// Whoever they are, and however many: one report for each kind.
+#[test]
+fn rank_zero_reports_at_once_what_of_others_does_not_fit() {
+    let job = new_job();
+    let timeouts = RendezvousTimeouts { join: Duration::from_secs(4), ..TIMEOUTS };
+    let (sender, reports) = std::sync::mpsc::channel();
+    let zero = {
+        let environment = environment(&job, 0, 4);
+        spawn(move || {
+            let mut report = |rejected: &_| sender.send(RejectedProcess::clone(rejected)).expect("the test waits");
+            join_reporting(&environment, LocalEndpoint::default(), &timeouts, &mut report)
+        })
+    };
+    let record = published(&job);
+    let key = TokenKey::new(&environment(&job, 0, 4).token, &record.secret);
+    let wrong = TokenKey::new(&JobToken(b"guessed".to_vec()), &record.secret);
+    for (key, message) in [(&wrong, hello(1, 4)), (&key, hello(1, 9)), (&wrong, hello(2, 4)), (&key, hello(2, 8))] {
+        assert_eq!(TestClient::at(record.port).ask(key, message), Some(RendezvousMessageKind::Rejected));
+    }
+    let got: Vec<_> = reports.try_iter().map(|report| (report.mismatch, report.claim)).collect();
+    assert_eq!(got, [(JoinMismatch::Token, None), (JoinMismatch::Size, Some((1, 9)))], "before any rank gives up");
+    // A rank that joined learns the cause as well.
+    for error in [join_as(&job, 3, 4, &TIMEOUTS).map(drop), zero.join().expect("no panic").map(drop)] {
+        let error = error.expect_err("two are missing").to_string();
+        assert!(error.starts_with("ranks 1, 2 did not join"), "{error}");
+        assert!(error.contains("2 connections were rejected because of another PLEACH_TOKEN"), "{error}");
+        assert!(error.contains("2 connections were rejected because of another PLEACH_SIZE"), "{error}");
+    }
 }
 
 #[test]

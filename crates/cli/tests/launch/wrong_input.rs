@@ -70,6 +70,86 @@ fn ranks_by_hand_say_at_once_which_variable_is_missing() {
     }
 }
 
+/// Ranks wait so long for others.
+const PATIENCE: &str = "5";
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+/// What four ranks by hand write to stderr, each line with the time that it took. `differs` has the variables that a rank gets wrong.
+fn ranks_by_hand(differs: impl Fn(u32) -> Option<(&'static str, &'static str)>) -> [Vec<(Duration, String)>; 4] {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().expect("bound");
+    let began = Instant::now();
+    let reading = [0, 1, 2, 3].map(|rank| {
+        let mut command = processes::pleach();
+        command.args(&RANKS[2..]).stderr(Stdio::piped()).stdout(Stdio::null());
+        command.env("PLEACH_RANK", rank.to_string()).env("PLEACH_SIZE", "4").env("PLEACH_PATIENCE", PATIENCE);
+        command.env("PLEACH_RENDEZVOUS", free.to_string()).env("PLEACH_TOKEN", "correct horse");
+        command.envs(differs(rank));
+        let mut child = command.spawn().expect("pleach starts");
+        let errors = BufReader::new(child.stderr.take().expect("piped"));
+        std::thread::spawn(move || {
+            let lines = errors.lines().map(|line| (began.elapsed(), line.expect("text"))).collect();
+            assert_eq!(child.wait().expect("our own child").code(), Some(2), "{lines:?}");
+            lines
+        })
+    });
+    reading.map(|thread| thread.join().expect("no panic"))
+}
+
+/// A line that a rank writes at once, and whose parts are these.
+#[track_caller]
+fn assert_said_at_once(lines: &[(Duration, String)], parts: &[&str]) {
+    let (after, line) = lines.first().expect("it says something");
+    assert!(*after < AT_ONCE && parts.iter().all(|part| line.contains(part)), "{lines:?}");
+}
+
+#[test]
+fn ranks_by_hand_say_at_once_whose_variable_differs() {
+    let token = ("PLEACH_TOKEN", "battery staple");
+    let size = ("PLEACH_SIZE", "5");
+    let warning = "pleach: warning: ";
+    for (wrong, variable, at_rank_zero) in [
+        (&[3][..], token, "a process at 127.0.0.1 was rejected: its PLEACH_TOKEN"),
+        (&[1, 2, 3], token, "a process at 127.0.0.1 was rejected: its PLEACH_TOKEN"),
+        (&[2], size, "rank 2 at 127.0.0.1 was rejected: its PLEACH_SIZE is 5, rank 0's is 4"),
+    ] {
+        let said = ranks_by_hand(|rank| wrong.contains(&rank).then_some(variable));
+        let count = wrong.len();
+        let because = format!(
+            "{count} connection{} rejected because of another {}",
+            if count == 1 { " was" } else { "s were" },
+            variable.0
+        );
+        for (rank, lines) in (0..).zip(&said) {
+            assert_eq!(lines.len(), if rank == 0 { 2 } else { 1 }, "rank {rank}: {lines:?}");
+            if wrong.contains(&rank) {
+                assert_said_at_once(lines, &["error: rank 0 rejected this process: ", variable.0]);
+                continue;
+            }
+            if rank == 0 {
+                assert_said_at_once(lines, &[warning, at_rank_zero]);
+            }
+            let (_, last) = lines.last().expect("an error");
+            assert!(last.starts_with("error: rank") && last.contains(&because), "rank {rank}: {lines:?}");
+        }
+    }
+}
+
+#[test]
+fn two_ranks_by_hand_with_one_number_are_named_at_once() {
+    let said = ranks_by_hand(|rank| (rank == 3).then_some(("PLEACH_RANK", "1")));
+    assert_said_at_once(&said[0], &["pleach: warning: rank 1 at 127.0.0.1 was rejected", "this PLEACH_RANK already"]);
+    let of_both =
+        [&said[1], &said[3]].into_iter().filter(|lines| lines[0].1.contains("rank 0 rejected this process"));
+    let rejected: Vec<_> = of_both.collect();
+    assert_eq!(rejected.len(), 1, "the other one has the place: {said:?}");
+    assert_said_at_once(rejected[0], &["PLEACH_RANK"]);
+    let (_, last) = said[0].last().expect("an error");
+    assert!(
+        last.starts_with("error: rank 3 did not join") && last.contains("a PLEACH_RANK that another"),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn commands_that_ask_the_manager_say_first_what_is_wrong() {
     for (command, expected) in [

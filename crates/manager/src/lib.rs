@@ -43,4 +43,5 @@ pub use host_pattern::HostPattern;
 pub use ids::{AggregationNodeId, AuthKey, ControlPeer, CredentialId, JobId, JobTicket, PeerId};
 pub use machine::{Manager, ManagerSettings};
 pub use node_agent::{CommandSource, NodeAgent, NodeAgentAction};
+pub use nodes::CONNECTION_BROKE;
 pub use topology_plan::{PlannedNode, TopologyPlan};

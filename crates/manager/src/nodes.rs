@@ -18,6 +18,8 @@ use super::topology_plan::find_cycle;
 use super::validate;
 use super::{AggregationNodeId, JobTicket, PeerId};
 
+/// Why a node is lost whose connection ended and did not come back: its process ended, or its host restarted.
+pub const CONNECTION_BROKE: &str = "its connection broke";
 /// Longer than any version string.
 const MAX_VERSION_CHARS: usize = 32;
 /// With the default interval a node reports once a second, as often as anybody looks. A report takes most of the manager's time for a
@@ -319,7 +321,7 @@ impl Manager {
         for (name, is_connected) in lost {
             let why = match is_connected {
                 true => format!("no heartbeat for {}", self.settings.node_timeout),
-                false => "its connection broke".to_owned(),
+                false => CONNECTION_BROKE.to_owned(),
             };
             self.lose_node(now, &name, &why);
         }

@@ -26,6 +26,7 @@ use transport::udp::link_mtu_bytes;
 use units::{GroupId, Rank};
 
 use crate::error::JoinError;
+use crate::lost_nodes::LossReport;
 use crate::progress_engine::ProgressEngine;
 use crate::settings::{Settings, SharedMemoryRanks};
 use crate::shared_engine::{CpuSharing, SharedEngine};
@@ -170,7 +171,8 @@ impl JobProcess {
             fragment_bytes: segment_bytes.min(MAX_MESH_FRAGMENT_BYTES) as usize,
             link_bytes: mtu as usize,
         });
-        let engine = ProgressEngine::new(place.rank, network, failure_detector);
+        let loss_report = LossReport::new(settings.nodes_supervised);
+        let engine = ProgressEngine::new(place.rank, network, failure_detector, loss_report);
         let shared = SharedEngine::new(engine, settings.progress_callback, cpu_sharing(&machines, place.rank))
             .map_err(JoinError::io("cannot create an epoll set"))?;
         let shared = Arc::new(shared);

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use manager::CONNECTION_BROKE;
+
 /// A node that has come back for this long may be used again.
 const AVOIDED_FOR: Duration = Duration::from_secs(30);
 /// Nodes that are remembered, the last ones.
@@ -29,10 +31,17 @@ impl LostNodes {
 }
 
 /// Losses of which the user was told lately.
-#[derive(Default)]
-pub(crate) struct LossReport(LostNodes);
+pub(crate) struct LossReport {
+    told: LostNodes,
+    /// What started the nodes for this job tells the user when one ends.
+    are_nodes_supervised: bool,
+}
 
 impl LossReport {
+    pub(crate) fn new(are_nodes_supervised: bool) -> Self {
+        Self { told: LostNodes::default(), are_nodes_supervised }
+    }
+
     /// The line for a tree that the manager has revoked; none if the user knows of that node, or of a tree without a lost node, already.
     pub(crate) fn line(
         &mut self,
@@ -40,13 +49,17 @@ impl LossReport {
         node: Option<(&str, Option<SocketAddr>)>,
         why: &str,
     ) -> Option<String> {
+        // A connection breaks at once only if its process ends; a node that does not answer, nobody else reports.
+        if self.are_nodes_supervised && node.is_some() && why == CONNECTION_BROKE {
+            return None;
+        }
         let (name, what) = match node {
             Some((name, Some(address))) => (name, format!("aggregation node {name} ({address}) is lost: {why}")),
             Some((name, None)) => (name, format!("aggregation node {name} is lost: {why}")),
             None => ("", format!("an aggregation tree has failed: {why}")),
         };
-        let is_known = self.0.to_avoid(now).iter().any(|known| known == name);
-        self.0.add(now, name.to_owned());
+        let is_known = self.told.to_avoid(now).iter().any(|known| known == name);
+        self.told.add(now, name.to_owned());
         (!is_known).then(|| format!("pleach: warning: {what}; the job continues without it\n"))
     }
 }
@@ -57,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_loss_is_reported_once_with_name_and_address() {
-        let (mut report, now) = (LossReport::default(), Instant::now());
+        let (mut report, now) = (LossReport::new(false), Instant::now());
         let address = Some(SocketAddr::from(([10, 0, 0, 9], 4800)));
         let line = report.line(now, Some(("rack3", address)), "no heartbeat").expect("it is new");
         let expected = "pleach: warning: aggregation node rack3 (10.0.0.9:4800) is lost: no heartbeat; the job continues without it\n";
@@ -77,6 +90,14 @@ mod tests {
             report.line(now + AVOIDED_FOR, Some(("rack3", address)), "no heartbeat").is_some(),
             "it was lost again"
         );
+    }
+
+    #[test]
+    fn a_node_that_ended_is_left_to_who_started_it() {
+        let (mut report, now) = (LossReport::new(true), Instant::now());
+        assert_eq!(report.line(now, Some(("leaf1", None)), CONNECTION_BROKE), None);
+        assert!(report.line(now, Some(("leaf1", None)), "no heartbeat").is_some(), "it still runs");
+        assert!(report.line(now, None, CONNECTION_BROKE).is_some(), "of no node");
     }
 
     #[test]

@@ -106,7 +106,12 @@ pub(crate) struct ProgressEngine {
 }
 
 impl ProgressEngine {
-    pub(crate) fn new(rank: u32, network: LeaderNetwork, failure_detector: FailureDetector) -> Self {
+    pub(crate) fn new(
+        rank: u32,
+        network: LeaderNetwork,
+        failure_detector: FailureDetector,
+        loss_report: LossReport,
+    ) -> Self {
         Self {
             rank,
             network,
@@ -121,7 +126,7 @@ impl ProgressEngine {
             owners: BTreeMap::new(),
             others: BTreeMap::new(),
             lost_nodes: LostNodes::default(),
-            loss_report: LossReport::default(),
+            loss_report,
             renewal: TreeRenewal::default(),
             offer_key: None,
             turns: 0,

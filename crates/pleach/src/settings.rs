@@ -17,6 +17,7 @@ const ALGORITHM: &str = "PLEACH_ALGORITHM";
 const FAULTS: &str = "PLEACH_FAULTS";
 const MANAGER_REQUIRED: &str = "PLEACH_MANAGER_REQUIRED";
 const JOIN_TIMEOUT: &str = "PLEACH_PATIENCE";
+const NODES_SUPERVISED: &str = "PLEACH_NODES_SUPERVISED";
 const RESULTS: &str = "PLEACH_RESULTS";
 const SHARED_MEMORY: &str = "PLEACH_SHARED_MEMORY";
 
@@ -47,6 +48,9 @@ pub struct Settings {
     /// A job on several hosts that gets no aggregation nodes does not start (`PLEACH_MANAGER_REQUIRED`: 0 or 1). Rank 0's setting holds for
     /// all ranks.
     pub manager_required: bool,
+    /// What started the nodes reports one that ends, so rank 0 does not (`PLEACH_NODES_SUPERVISED`: 0 or 1). `pleach launch --nodes` and
+    /// `pleach exec --nodes` set it.
+    pub nodes_supervised: bool,
     /// Faults to inject into packets that this process sends (`PLEACH_FAULTS`, a file).
     pub faults: FaultInjector,
     /// The name of this host at the manager (`PLEACH_HOST`). Default: the host's own.
@@ -105,6 +109,7 @@ impl Settings {
             addresses: variable(ADDRESSES).map_or(Ok(Vec::new()), |list| parse_addresses(&list))?,
             manager: variable("PLEACH_MANAGER"),
             manager_required: parse_flag(MANAGER_REQUIRED)?,
+            nodes_supervised: parse_flag(NODES_SUPERVISED)?,
             faults: variable(FAULTS).map_or(Ok(FaultInjector::default()), |path| read_faults(&path))?,
             host: variable("PLEACH_HOST"),
             join_timeout: variable(JOIN_TIMEOUT).map(|text| parse_seconds(&text)).transpose()?,

@@ -183,7 +183,11 @@ impl RemoteFabric {
     pub(super) fn variables(&self) -> Result<Vec<(&'static str, String)>> {
         let secret = ClusterSecret::new(&self.secret).context("invalid random secret")?;
         let credential = JobCredential::issue(&secret, DEFAULT_CREDENTIAL_LIFETIME)?;
-        Ok(vec![("PLEACH_MANAGER", self.manager.to_string()), (CREDENTIAL_VARIABLE, credential.to_text())])
+        Ok(vec![
+            ("PLEACH_MANAGER", self.manager.to_string()),
+            (CREDENTIAL_VARIABLE, credential.to_text()),
+            ("PLEACH_NODES_SUPERVISED", "1".to_owned()),
+        ])
     }
 }
 

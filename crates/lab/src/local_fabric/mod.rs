@@ -121,7 +121,11 @@ impl LocalFabric {
     pub fn variables(&self) -> Result<Vec<(&'static str, String)>> {
         let secret = ClusterSecret::new(&self.secret).context("invalid random secret")?;
         let credential = JobCredential::issue(&secret, DEFAULT_CREDENTIAL_LIFETIME)?;
-        Ok(vec![("PLEACH_MANAGER", self.address.to_string()), (CREDENTIAL_VARIABLE, credential.to_text())])
+        Ok(vec![
+            ("PLEACH_MANAGER", self.address.to_string()),
+            (CREDENTIAL_VARIABLE, credential.to_text()),
+            ("PLEACH_NODES_SUPERVISED", "1".to_owned()),
+        ])
     }
 
     /// The status that the manager reports.

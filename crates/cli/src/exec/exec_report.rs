@@ -7,6 +7,7 @@ use manager::status::ManagerStatus;
 use serde::{Deserialize, Serialize};
 
 use super::message_events::MessageEvents;
+use crate::launch::rank::NO_PROGRAM;
 use lab::number_format::{group_digits, pluralize};
 use lab::report::{format_table, with_header};
 
@@ -152,6 +153,11 @@ impl MpiReport {
 }
 
 impl ExecReport {
+    /// True if the command or the program that it starts does not exist or cannot be run, as shells say it.
+    pub(crate) fn has_no_job(&self) -> bool {
+        self.report.is_none() && matches!(self.status, NOT_EXECUTABLE | NO_PROGRAM)
+    }
+
     pub(crate) fn table(&self) -> String {
         let mut text = "\n".to_owned();
         let mut line = |name: &str, value: &str| text.push_str(&format!("{name:<14}{value}\n"));
@@ -268,6 +274,8 @@ impl ExecReport {
     }
 }
 
+/// Exit status of a shell for a file that it cannot execute.
+const NOT_EXECUTABLE: u8 = 126;
 const ENDED_EARLY: &str = "no report: the job ended before it came to MPI_Finalize";
 const NO_REPORT: &str = "no rank reported: the program did not call MPI_Finalize, is linked statically, is not an MPI program, or \
      rank 0 ran on a host without access to this host's temporary folder";

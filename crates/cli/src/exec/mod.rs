@@ -23,8 +23,8 @@ use message_events::MessageEvents;
 pub(crate) use exec_report::{MpiExplanation, MpiReport, binary};
 
 use crate::configuration;
-use crate::launch::seconds;
 use crate::launch::supervisor::{Supervisor, take_over_signals};
+use crate::launch::{rank, seconds};
 use lab::local_fabric::child_process::{StderrMode, launch_rank_command};
 use lab::local_fabric::{FabricSite, LocalFabric, LocalFabricSpec, MAX_NODES, fault_file};
 use lab::mpi::mpi_launcher::{EnvironmentVariable, MpiLauncher};
@@ -107,6 +107,10 @@ Exit status: that of the command; 128 plus the signal number if it was killed, 1
 library, the nodes or the command line are wrong.";
 
 pub(crate) fn run(arguments: &ExecArgs) -> Result<ExitCode> {
+    if let Some(program) = arguments.command.first().filter(|program| rank::is_missing(program)) {
+        eprintln!("pleach exec: cannot run {}: there is no such program", program.display());
+        return Ok(ExitCode::from(rank::NO_PROGRAM));
+    }
     // Blocked until the supervisor reads them, so that an early signal does not leave processes behind.
     let signals = take_over_signals().context("cannot block signals")?;
     let folder = ReportFolder::new()?;
@@ -146,6 +150,7 @@ pub(crate) fn run(arguments: &ExecArgs) -> Result<ExitCode> {
         ExecFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
     };
     match &arguments.output {
+        None if arguments.format == ExecFormat::Table && report.has_no_job() => {} // The launcher has said why.
         Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
         None => std::io::stderr().write_all(text.as_bytes()).unwrap_or_default(),
     }

@@ -27,10 +27,10 @@ pub(crate) struct LaunchRankArgs {
 }
 
 /// Exit status of a shell if there is no such program.
-pub(super) const NO_PROGRAM: u8 = 127;
+pub(crate) const NO_PROGRAM: u8 = 127;
 
 /// True if there is certainly no such program: then one line can say so, before every rank does.
-pub(super) fn is_missing(program: &OsStr) -> bool {
+pub(crate) fn is_missing(program: &OsStr) -> bool {
     if program.as_bytes().contains(&b'/') {
         return !Path::new(program).exists();
     }

@@ -118,8 +118,20 @@ fn the_exit_status_is_that_of_the_command_under_open_mpi() {
     let (output, report) = job(&[], "2", &["sh", "-c", "exit 7"]);
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
     assert_eq!((&report["status"], &report["report"]), (&7.into(), &Value::Null));
-    let missing = pleach("exec", &["--", "/no/such/launcher"]).output().expect("pleach starts");
-    assert_eq!(missing.status.code(), Some(127));
+}
+
+#[test]
+fn a_program_that_does_not_exist_gives_the_error_and_no_report() {
+    for program in ["/no/such/launcher", "no-such-launcher"] {
+        let missing = pleach("exec", &["--", program]).output().expect("pleach starts");
+        assert_eq!(missing.status.code(), Some(127));
+        let expected = format!("pleach exec: cannot run {program}: there is no such program\n");
+        assert_eq!(text(&missing.stderr), expected);
+    }
+    let behind = pleach("exec", &["--", "sh", "-c", "no-such-program"]).output().expect("pleach starts");
+    let said = text(&behind.stderr);
+    assert_eq!(behind.status.code(), Some(127), "{said}");
+    assert!(said.contains("no-such-program") && !said.contains("launcher  "), "{said}");
 }
 
 #[test]

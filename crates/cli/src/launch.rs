@@ -6,7 +6,9 @@
 
 mod allocation;
 pub(crate) mod host_agent;
+mod host_answer;
 mod host_list;
+mod host_start;
 mod input_relay;
 mod line_prefixer;
 mod pod;
@@ -93,9 +95,8 @@ pub(crate) struct LaunchArgs {
     program: Vec<OsString>,
 }
 
-/// Without questions, and with an end if the host or the network is gone.
-const DEFAULT_AGENT: &str =
-    "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
+/// Without questions.
+const DEFAULT_AGENT: &str = "ssh -o BatchMode=yes";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,10 +1,10 @@
 //! `pleach launch-host`: the ranks of a job on one of its hosts.
 //!
-//! `pleach launch` starts it there by ssh. In, by stdin: the request `reserve` for a port, the [`HostJob`] in one line, then lines
-//! `signal N`, and others every few seconds. Out: the ports, the output of the ranks, and their highest exit status. When stdin ends or is
-//! silent, the launcher or the connection is gone, and so is the job.
+//! `pleach launch` starts it there by ssh. In, by stdin: the request `reserve` for a port, the [`HostJob`] in one line, `start` when all hosts
+//! are ready, then lines `signal N`, and others every few seconds. Out: the ports, whether this host is ready, the output of the ranks, and
+//! their highest exit status. When stdin ends or is silent, the launcher or the connection is gone, and so is the job.
 
-use std::io::{BufRead, BufReader, Read, Stdin, Write};
+use std::io::{self, BufRead, BufReader, Read, Stdin};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -20,17 +20,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::host_answer::{HostAnswer, RESERVE, START};
 use super::input_relay::{self, InputListener};
 use super::rank;
 use super::supervisor::{Supervisor, take_over_signals};
 use crate::configuration::SECRET_VARIABLES;
 
-/// Begins the line with a port, to tell it from what a login script prints.
-pub(super) const PORT_LINE: &str = "pleach-launch-host port ";
-/// Asks for a port.
-pub(super) const RESERVE: &str = "reserve";
 /// A job with the longest command line and environment that kernels allow.
 const MAX_JOB_BYTES: u64 = 4 << 20;
+/// The launcher waits for the other hosts before it sends the next line.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 /// The launcher gives a sign of life every five seconds.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A launcher that is stopped gives none, and tells only ranks so.
@@ -69,14 +68,17 @@ pub(crate) fn run(arguments: &LaunchHostArgs) -> Result<ExitCode> {
         return input_relay::send_input(name).map(|()| ExitCode::SUCCESS);
     }
     let signals = take_over_signals().context("cannot block signals")?;
-    let mut input = BufReader::new(std::io::stdin());
+    let mut input = BufReader::new(LauncherStream { stdin: std::io::stdin(), silence: Some(START_TIMEOUT) });
     let job = read_job(&mut input)?;
-    std::env::set_current_dir(&job.folder)
-        .with_context(|| format!("this host has no folder {}", job.folder.display()))?;
-    if let Some(program) = job.program.first().filter(|program| rank::is_missing(program.as_ref())) {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        eprintln!("pleach launch: cannot run {program}: there is no such program on host {}", host.trim());
-        return Ok(ExitCode::from(rank::NO_PROGRAM));
+    let readiness = job.prepare();
+    if job.service.is_some() {
+        match (readiness, job.program.first()) {
+            (HostAnswer::Ready, _) => {}
+            (HostAnswer::Obstacle(why), _) => bail!("cannot start on this host: {why}"),
+            (_, program) => bail!("there is no program {} on this host", program.map_or("", String::as_str)),
+        }
+    } else if !is_started(&readiness, &mut input)? {
+        return Ok(ExitCode::FAILURE); // The launcher says why, or is gone.
     }
     let supervisor = job.start(signals)?.staying_awake();
     let silence = if job.service.is_some() { SERVICE_SILENCE_TIMEOUT } else { SILENCE_TIMEOUT };
@@ -85,6 +87,17 @@ pub(crate) fn run(arguments: &LaunchHostArgs) -> Result<ExitCode> {
 }
 
 impl HostJob {
+    /// Enters the folder, and finds out whether the ranks can start.
+    fn prepare(&self) -> HostAnswer {
+        if let Err(error) = std::env::set_current_dir(&self.folder) {
+            return HostAnswer::Obstacle(format!("cannot enter the folder {} there: {error}", self.folder.display()));
+        }
+        match self.program.first().filter(|program| rank::is_missing(program.as_ref())) {
+            Some(_) => HostAnswer::NoProgram,
+            None => HostAnswer::Ready,
+        }
+    }
+
     /// Starts the ranks of this host.
     pub(super) fn start(&self, signals: SignalQueue) -> Result<Supervisor> {
         let own = own_executable()?;
@@ -133,12 +146,18 @@ fn read_job(input: &mut impl BufRead) -> Result<HostJob> {
             "" => bail!("`pleach launch` starts this command on the hosts of a job; there is no job on stdin"),
             RESERVE => {
                 let port = free_port().context("no port is free")?;
-                let mut out = std::io::stdout();
-                writeln!(out, "{PORT_LINE}{port}").and_then(|()| out.flush()).context("cannot answer")?;
+                HostAnswer::Port(port).send(&mut std::io::stdout()).context("cannot answer")?;
             }
             job => return serde_json::from_str(job).context("the job on stdin is malformed"),
         }
     }
+}
+
+/// Says whether this host is ready, and waits for the word to start, which comes if all hosts are.
+fn is_started(readiness: &HostAnswer, input: &mut impl BufRead) -> Result<bool> {
+    readiness.send(&mut std::io::stdout()).context("cannot answer")?;
+    let mut line = String::new();
+    Ok(input.read_line(&mut line).is_ok() && *readiness == HostAnswer::Ready && line.trim() == START)
 }
 
 /// A TCP port that is free now.
@@ -150,28 +169,42 @@ fn free_port() -> std::io::Result<u16> {
 }
 
 /// Sends the signals that the launcher asks for to this process, whose supervisor forwards them; at the end, one that ends it.
-fn forward_signals(mut input: BufReader<Stdin>, silence: Duration) {
-    let mut is_suspended = false;
-    while is_suspended || has_line_within(&input, silence) {
-        let mut line = String::new();
-        if !input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
-            break;
-        }
+fn forward_signals(mut input: BufReader<LauncherStream>, silence: Duration) {
+    input.get_mut().silence = Some(silence);
+    let mut line = String::new();
+    while input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
         let number = line.strip_prefix("signal ").and_then(|number| number.trim().parse::<i32>().ok());
         if let Some(signal) = number.and_then(|number| Signal::try_from(number).ok()) {
-            // A launcher that is stopped gives no sign of life.
-            is_suspended = signal == Signal::SIGTSTP || is_suspended && signal != Signal::SIGCONT;
+            match signal {
+                // A launcher that is stopped gives no sign of life.
+                Signal::SIGTSTP => input.get_mut().silence = None,
+                Signal::SIGCONT => input.get_mut().silence = Some(silence),
+                _ => {}
+            }
             let _ = kill(Pid::this(), signal);
         }
+        line.clear();
     }
     let _ = kill(Pid::this(), Signal::SIGTERM);
 }
 
-/// True if there is something to read, or an end.
-fn has_line_within(input: &BufReader<Stdin>, timeout: Duration) -> bool {
-    let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
-    let mut stdin = [PollFd::new(input.get_ref().as_fd(), PollFlags::POLLIN)];
-    !input.buffer().is_empty() || poll(&mut stdin, timeout).is_ok_and(|ready| ready > 0)
+/// The stdin of this process, as a stream that fails if nothing comes for too long.
+struct LauncherStream {
+    stdin: Stdin,
+    /// None: for as long as it takes.
+    silence: Option<Duration>,
+}
+
+impl Read for LauncherStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let timeout = self
+            .silence
+            .map_or(PollTimeout::NONE, |silence| PollTimeout::try_from(silence).unwrap_or(PollTimeout::MAX));
+        if poll(&mut [PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN)], timeout)? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stdin.read(buffer)
+    }
 }
 
 #[cfg(test)]

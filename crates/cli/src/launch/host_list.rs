@@ -132,6 +132,12 @@ pub(super) fn assign_ranks(hosts: &[HostSlots], ranks: Option<u32>) -> Result<Ve
     Ok(assigned.filter(|host| !host.ranks.is_empty()).collect())
 }
 
+/// A host as others reach it: without the user, and in brackets if it is an IPv6 address.
+pub(super) fn address_of(host: &str) -> String {
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,8 +17,8 @@ use nix::unistd::Pid;
 use transport::udp::local_address_towards;
 
 use super::host_agent::HostJob;
-use super::host_list::HostRanks;
-use super::remote::{HostStarter, address_of, reserve_port};
+use super::host_list::{HostRanks, address_of};
+use super::host_start::{HostStarter, StartingHosts};
 
 /// For the manager and all nodes to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -66,11 +66,12 @@ impl RemoteFabric {
         starter: &HostStarter<'_>,
         hosts: &[HostRanks],
         plan: &RemoteFabricSpec<'_>,
-        signals: &mut SignalQueue,
+        signals: &SignalQueue,
     ) -> Result<Self> {
         let address = manager_address(hosts)?;
-        let mut agent = starter.start(&hosts[0].name, Stdio::piped(), Stdio::piped())?;
-        let port = reserve_port(&mut agent, &hosts[0].name, signals)?;
+        let mut first = StartingHosts::start(starter, [&hosts[0].name[..]])?;
+        let port = first.reserve_port(signals)?;
+        let mut agent = first.into_agents().pop().context("the first host has an agent")?;
         forward_output(&mut agent);
         let manager = SocketAddr::new(address, port);
         let next_sign_of_life = Instant::now();

@@ -26,6 +26,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Between two signs of life.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The exit status of ssh if the connection breaks, or of a rank.
+const BROKEN_CONNECTION: u8 = 255;
+const BY_SSH: &str = " (that of ssh if the connection breaks)";
+
 /// Forwarded to the processes.
 const FORWARDED: [Signal; 7] = [
     Signal::SIGINT,
@@ -237,6 +241,8 @@ impl Supervisor {
             if self.next_signal.is_none() {
                 self.next_signal = Some((Instant::now() + self.grace, Signal::SIGTERM));
                 let (command, name) = (self.command, &self.processes[index].name);
+                let is_agent = self.processes[index].control.is_some();
+                let how = if is_agent && code == BROKEN_CONNECTION { format!("{how}{BY_SSH}") } else { how };
                 if self.processes.iter().any(|process| process.is_running) {
                     eprintln!("{command}: {name} {how}; terminating the others in {:?}", self.grace);
                 } else {

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use host_processes::{assert_none_on_hosts, on_hosts};
+use host_processes::{all_on_hosts, assert_none_on_hosts, on_hosts};
 use processes::{SOON, assert_gone, end_of, signal, text, without_settings};
 
 fn launch(arguments: &[&str]) -> Command {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use namespaces::NamespaceNetwork;
 
+use super::processes::signal_to;
 use super::*;
 
 /// A rank of the tests below: sums, and prints where the ranks are.
@@ -73,7 +74,8 @@ impl SshHosts {
         let hosts = (0..self.network.count()).map(|host| format!("{}:{ranks}", self.network.host(host).address()));
         let key = self.folder.join("user");
         let agent = format!(
-            "ssh -i {} -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR",
+            "ssh -i {} -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR \
+             -o ConnectTimeout=5 -o ServerAliveInterval=1",
             key.display()
         );
         let mut command = launch(&["--hosts", &hosts.collect::<Vec<_>>().join(","), "--agent", &agent]);
@@ -114,6 +116,10 @@ impl Drop for SshHosts {
         for server in &mut self.servers {
             let _ = server.kill();
             let _ = server.wait();
+        }
+        // A session of a host without a link waits for a quarter of an hour.
+        for left in all_on_hosts(&self.network) {
+            let _ = Command::new("kill").args(["-KILL", &left.process.to_string()]).output(); // It may have ended.
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -258,6 +264,95 @@ fn a_host_that_cannot_be_reached_is_named_over_ssh() {
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(2), "{said}");
     assert!(said.contains("cannot start pleach on host 10.77.9.9"), "{said}");
+}
+
+/// The line on stderr with which a job ends that has no other.
+#[track_caller]
+fn only_line(errors: &[u8]) -> String {
+    let said = text(errors);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said.trim_end().to_owned()
+}
+
+#[test]
+fn a_missing_program_is_named_once_for_all_hosts_over_ssh() {
+    let Some(hosts) = SshHosts::new("program", 2) else { return };
+    for program in ["/no/such/program", "no-such-program"] {
+        let ended = hosts.output(&mut hosts.launch(2, &["--", program]));
+        assert_eq!(ended.status.code(), Some(127), "{}", text(&ended.stderr));
+        let expected = format!(
+            "pleach launch: cannot run {program}: there is no such program on hosts {}, {}",
+            hosts.network.host(0).address(),
+            hosts.network.host(1).address()
+        );
+        assert_eq!(only_line(&ended.stderr), expected);
+    }
+    assert_none_on_hosts(&hosts.network, "launch-host");
+}
+
+#[test]
+fn no_rank_starts_if_a_host_cannot_be_reached_over_ssh() {
+    let Some(hosts) = SshHosts::new("half", 2) else { return };
+    hosts.network.host(1).take_link_down().expect("the kernel obeys");
+    let began = Instant::now();
+    let ended = hosts.output(&mut hosts.launch(1, &["--", "sh", "-c", "echo $$; exec sleep 60"]));
+    assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
+    let expected =
+        format!("error: cannot start pleach on host {}: ssh: connect to host", hosts.network.host(1).address());
+    assert!(only_line(&ended.stderr).starts_with(&expected), "{}", text(&ended.stderr));
+    assert_eq!(text(&ended.stdout), "", "no rank has run");
+    assert!(began.elapsed() < 2 * SOON, "{:?}", began.elapsed());
+    assert_none_on_hosts(&hosts.network, "launch-host");
+}
+
+/// A rank on each of two hosts that prints its process number and sleeps; those numbers.
+fn sleeper_on_each_host(hosts: &SshHosts) -> (Child, [u32; 2]) {
+    let script = "echo $PLEACH_RANK $$; exec sleep 300";
+    let mut child = hosts.start(&mut hosts.launch(1, &["--grace", "1", "--", "sh", "-c", script]));
+    let reader = BufReader::new(child.stdout.take().expect("piped"));
+    let mut ranks = [0; 2];
+    for line in reader.lines().take(2) {
+        let line = line.expect("text");
+        let (rank, process) = line.split_once(' ').expect("two numbers");
+        ranks[rank.parse::<usize>().expect("a rank")] = process.parse().expect("a number");
+    }
+    (child, ranks)
+}
+
+/// The connection just goes silent: ssh notices it on one side, `pleach launch-host` on the other.
+#[test]
+fn a_host_that_loses_its_link_ends_the_job_on_both_sides_over_ssh() {
+    let Some(hosts) = SshHosts::new("cut", 2) else { return };
+    let (child, [near, far]) = sleeper_on_each_host(&hosts);
+    let began = Instant::now();
+    hosts.network.host(1).take_link_down().expect("the kernel obeys");
+    let (status, said) = end_of(child);
+    assert_eq!(status, Some(255), "{said}");
+    assert!(said.contains(&format!("host {} ended with status 255", hosts.network.host(1).address())), "{said}");
+    assert!(began.elapsed() < 2 * SOON, "{:?}", began.elapsed());
+    assert_gone(&[near]);
+    let is_left = || all_on_hosts(&hosts.network).iter().any(|found| found.process == far);
+    assert!(is_left(), "the other host does not know yet");
+    while is_left() {
+        assert!(began.elapsed() < 5 * SOON, "left behind on the host that was cut off");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_none_on_hosts(&hosts.network, "launch-host");
+}
+
+#[test]
+fn an_agent_that_is_killed_on_its_host_leaves_no_rank_behind_over_ssh() {
+    let Some(hosts) = SshHosts::new("agent", 2) else { return };
+    let (child, ranks) = sleeper_on_each_host(&hosts);
+    let found = all_on_hosts(&hosts.network);
+    let is_agent = |arguments: &[String]| arguments.get(1).is_some_and(|word| word == "launch-host");
+    let agent = found.iter().find(|found| found.host == 1 && is_agent(&found.arguments));
+    signal_to(agent.expect("it runs").process, "KILL");
+    let (status, said) = end_of(child);
+    assert_ne!(status, Some(0), "{said}");
+    assert!(said.contains(&format!("host {} ended", hosts.network.host(1).address())), "{said}");
+    assert_gone(&ranks);
+    assert_none_on_hosts(&hosts.network, "launch-host");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! `remote.rs` starts ranks on other machines through `host_agent.rs`.
 
 mod allocation;
+pub(crate) mod group_guard;
 pub(crate) mod host_agent;
 mod host_answer;
 mod host_list;

@@ -75,6 +75,9 @@ enum CliCommand {
     /// The processes of `pleach launch` on one of its hosts.
     #[command(hide = true)]
     LaunchHost(launch::host_agent::LaunchHostArgs),
+    /// Ends what ranks of `pleach launch` have started, if that is killed.
+    #[command(hide = true)]
+    LaunchGuard,
     /// One rank of `pleach demo`.
     #[command(hide = true)]
     DemoRank(demo::rank::DemoRankArgs),
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         CliCommand::LaunchHost(arguments) => {
             return launch::host_agent::run(&arguments).unwrap_or_else(|error| report_error(&error));
         }
+        CliCommand::LaunchGuard => return launch::group_guard::run(),
         CliCommand::LaunchRank(arguments) => {
             return launch::rank::run(&arguments).unwrap_or_else(|error| report_error(&error));
         }

@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
+use super::group_guard::GroupGuard;
 use super::line_prefixer::LinePrefixer;
 use lab::local_fabric::describe_exit_status;
 use lab::local_fabric::signals::{SignalQueue, TERMINATION};
@@ -52,6 +53,8 @@ pub(crate) struct Supervisor {
     signals: SignalQueue,
     grace: Duration,
     processes: Vec<SupervisedProcess>,
+    /// Ends what the processes have started if this process is killed. None before one was started.
+    guard: Option<GroupGuard>,
     pipes: Vec<OutputPipe>,
     exit_status: u8,
     /// The next signal to processes that still run, and when.
@@ -107,6 +110,7 @@ impl Supervisor {
             signals,
             grace,
             processes,
+            guard: None,
             pipes,
             exit_status: 0,
             next_signal: None,
@@ -129,8 +133,12 @@ impl Supervisor {
         label: &str,
         command: &mut Command,
     ) -> io::Result<Option<ChildStdin>> {
+        if self.guard.is_none() {
+            self.guard = Some(GroupGuard::start()?);
+        }
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
+        self.guard.iter_mut().for_each(|guard| guard.watch(pid(&child)));
         self.add(name, child, None, Some(&format!("[{label}] ")));
         Ok(stdin)
     }
@@ -231,6 +239,7 @@ impl Supervisor {
             }
             // Kills the rest of its group while the group number is certainly its own.
             let _ = killpg(id, Signal::SIGKILL);
+            self.guard.iter_mut().for_each(|guard| guard.forget(id));
             process.is_running = false;
             let status = process.child.wait()?;
             let (code, how) = exit_code(status);

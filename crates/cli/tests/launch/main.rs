@@ -173,6 +173,15 @@ fn when_the_launcher_is_killed_its_ranks_are_too() {
     assert_gone(&processes);
 }
 
+/// A rank is often a child of a script, which the kernel does not end with the launcher.
+#[test]
+fn when_the_launcher_is_killed_what_its_ranks_started_ends_too() {
+    let (mut child, processes) = start(&["-n", "2", "--", "sh", "-c", "sleep 60 & echo $!; wait"], 2);
+    child.kill().expect("it runs");
+    child.wait().expect("it was killed");
+    assert_gone(&processes);
+}
+
 #[test]
 fn ranks_that_end_before_they_meet_leave_no_rendezvous_file() {
     let own = std::env::current_exe().expect("this test");

@@ -109,7 +109,7 @@ fn lost_multicasts_are_repaired_between_hosts() {
 fn a_node_that_is_killed_changes_no_broadcast() {
     let mut command = as_ranks(&["-n", "4", "--nodes", "3", "--algorithm", "multicast"]);
     let child = command.env("PLEACH_TEST_ROUNDS", "300").spawn().expect("pleach starts");
-    let found = wait_for_children(&child, |found| find(found, &["node", "leaf1"]).is_some() && found.len() == 8);
+    let found = wait_for_children(&child, |found| find(found, &["node", "leaf1"]).is_some() && found.len() == 9);
     let leaf = find(&found, &["node", "leaf1"]).expect("just seen").process;
     std::thread::sleep(Duration::from_millis(400));
     signal_to(leaf, "KILL");

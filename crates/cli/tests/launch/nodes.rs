@@ -87,7 +87,7 @@ fn a_plan_of_faults_reaches_ranks_and_nodes_and_changes_no_result() {
 fn when_a_node_is_killed_the_job_goes_on() {
     let mut command = as_ranks(&["-n", "4", "--nodes", "3"]);
     let child = command.env("PLEACH_TEST_ROUNDS", "600").spawn().expect("pleach starts");
-    let found = wait_for_children(&child, |found| are_all_there(found) && found.len() == 8);
+    let found = wait_for_children(&child, |found| are_all_there(found) && found.len() == 9);
     let leaf = find(&found, &["node", "leaf1"]).expect("just seen").process;
     std::thread::sleep(Duration::from_millis(300));
     signal_to(leaf, "KILL");

@@ -305,9 +305,9 @@ fn no_rank_starts_if_a_host_cannot_be_reached_over_ssh() {
     assert_none_on_hosts(&hosts.network, "launch-host");
 }
 
-/// A rank on each of two hosts that prints its process number and sleeps; those numbers.
+/// On each of two hosts a process that its rank, a script, has started, and that sleeps; the numbers of both.
 fn sleeper_on_each_host(hosts: &SshHosts) -> (Child, [u32; 2]) {
-    let script = "echo $PLEACH_RANK $$; exec sleep 300";
+    let script = "sleep 300 & echo $PLEACH_RANK $!; wait";
     let mut child = hosts.start(&mut hosts.launch(1, &["--grace", "1", "--", "sh", "-c", script]));
     let reader = BufReader::new(child.stdout.take().expect("piped"));
     let mut ranks = [0; 2];

@@ -62,6 +62,15 @@ cc -o sums /usr/share/doc/pleach/examples/sums.c $(pkg-config --cflags --libs pl
 readelf -d sums | grep -q 'libpleach_c.so.0'
 [ "$(pleach launch -n 4 -- ./sums)" = "4 ranks: 6 in all; the largest is 3, of rank 1" ]
 
+step "the program in pleach.h, by the commands above it"
+mkdir header
+sed -n '/^ \* With the package installed:$/,/^ \* In a checkout of the sources:$/s/^ \*     //p' /usr/include/pleach.h > header/commands.sh
+[ "$(wc -l < header/commands.sh)" -eq 2 ]
+sed -n '/^ \* A program:$/,/^ \*\//p' /usr/include/pleach.h | sed -n 's/^ \*     //p' > header/program.c
+(cd header && sh -eu commands.sh) > header.out
+[ "$(wc -l < header.out)" -eq 8 ]
+[ "$(sort header.out | tail -n 1)" = "rank 7 of 8: 8 ranks take part" ]
+
 step "an MPI program"
 cat > sum.c <<'PROGRAM'
 #include <mpi.h>

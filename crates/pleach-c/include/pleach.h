@@ -1,8 +1,16 @@
 /* Pleach for C: barrier, broadcast, reduce, allreduce, reduce-scatter, scans, gathers, scatters and alltoall among the processes of a
  * job.
  *
- *     cc program.c -Icrates/pleach-c/include -Ltarget/release -lpleach_c
+ * With the package installed:
+ *
+ *     cc program.c $(pkg-config --cflags --libs pleach)
  *     pleach launch -n 8 -- ./a.out
+ *
+ * In a checkout of the sources:
+ *
+ *     cargo build --release
+ *     cc program.c -Icrates/pleach-c/include target/release/libpleach_c.a -lm
+ *     target/release/pleach launch -n 8 -- ./a.out
  *
  * A program:
  *

@@ -72,24 +72,6 @@ fn stdout_of(rank: usize, mut child: Child) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The program in the header's opening comment.
-fn program_of_the_header() -> String {
-    let header =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("include/pleach.h")).expect("text");
-    let (_, rest) = header.split_once(" * A program:\n *\n").expect("a program in the header");
-    let lines = rest.lines().map_while(|line| line.strip_prefix(" *"));
-    let lines = lines.take_while(|line| line.is_empty() || line.starts_with("     "));
-    lines.map(|line| line.trim_start_matches("     ")).collect::<Vec<_>>().join("\n") + "\n"
-}
-
-#[test]
-fn the_program_in_the_header_runs() {
-    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("program_of_the_header.c");
-    std::fs::write(&source, program_of_the_header()).expect("a file");
-    let said = run(&compile(source.to_str().expect("a path in UTF-8"), "program_of_the_header"), 3);
-    assert_eq!(said[1], "rank 1 of 3: 3 ranks take part\n");
-}
-
 #[test]
 fn everything_can_be_called_from_c() {
     run(&compile("tests/everything.c", "everything"), 3);

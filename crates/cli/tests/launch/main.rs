@@ -1,6 +1,7 @@
 //! `pleach launch` as a user runs it: real processes, real signals.
 
 mod between_hosts;
+mod c_header;
 #[path = "../manager/process.rs"]
 #[allow(dead_code, reason = "the tests of the manager use the rest")]
 mod daemons;

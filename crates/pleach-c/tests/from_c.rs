@@ -82,3 +82,30 @@ fn the_example_sums() {
     let stdout = run(&compile("examples/sums.c", "sums"), 4);
     assert_eq!(stdout.concat(), "4 ranks: 6 in all; the largest is 3, of rank 1\n");
 }
+
+/// A launcher of an MPI starts a program that knows Pleach alone: their ranks, and what they print.
+fn sums_under(launcher: &[&str]) -> String {
+    let program = compile("examples/sums.c", &format!("sums-{}", launcher[0]));
+    let mut command = Command::new("timeout");
+    command.arg(TIMEOUT.as_secs().to_string()).args(launcher).args(["-n", "2"]).arg(program);
+    // Open MPI demands these of root.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_string_lossy().starts_with("PLEACH_")) {
+        command.env_remove(name);
+    }
+    let ended = command.stdin(Stdio::null()).output().expect("a launcher");
+    assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+    String::from_utf8_lossy(&ended.stdout).into_owned()
+}
+
+#[test]
+fn a_program_without_mpi_is_a_job_under_open_mpi() {
+    let stdout = sums_under(&["mpirun.openmpi", "--oversubscribe", "--bind-to", "none"]);
+    assert_eq!(stdout, "2 ranks: 1 in all; the largest is 1, of rank 1\n");
+}
+
+#[test]
+fn a_program_without_mpi_is_a_job_under_mpich() {
+    assert_eq!(sums_under(&["mpirun.mpich"]), "2 ranks: 1 in all; the largest is 1, of rank 1\n");
+}

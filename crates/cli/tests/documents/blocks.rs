@@ -19,21 +19,23 @@ pub(crate) enum Treatment {
     Stays,
     /// It takes minutes: it must begin and get to work without an error, and is then interrupted.
     Begins,
-    /// Another test runs it: this one.
+    /// It is not run here; this is run elsewhere, or why it is not run at all.
     Elsewhere(&'static str),
 }
 
-const ELSEWHERE: &[(&str, &str)] = &[
+/// Beginnings of lines that are not run here. What has a path is a file that runs the line; `check-install.sh` takes the lines from the
+/// documents, and replaces the editor by what it writes, and a systemd that runs by one that does not.
+pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
     ("cargo run --release -- demo", "crates/cli/tests/demo.rs"),
-    ("cargo xtask", "the run of all tests"),
-    ("cargo build --release", "the build of these tests"),
+    ("cargo xtask", "not run: it runs these tests"),
+    ("cargo build --release", "not run: the build of these tests does the same"),
     ("srun ", "crates/cli/tests/launch/within_slurm.rs"),
     ("pleach launch --nodes 3 -- ./program", "crates/cli/tests/launch/within_slurm.rs"),
     ("mpirun.mpich ", "crates/pleach-mpi/tests"),
     ("apt", "packaging/check-install.sh"),
     ("sudo apt", "packaging/check-install.sh"),
     ("sudo editor", "packaging/check-install.sh"),
-    ("sudo scp", "packaging/check-install.sh"),
+    ("sudo scp", "not run: it needs a second host with the package"),
     ("sudo systemctl", "packaging/check-install.sh"),
     ("export PLEACH_SECRET_FILE=/etc/pleach/secret     # made by the package", "packaging/check-install.sh"),
     ("mpicc -o sum", "packaging/check-install.sh"),

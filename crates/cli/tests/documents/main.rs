@@ -8,7 +8,7 @@ mod cluster;
 
 use std::path::{Path, PathBuf};
 
-use blocks::{Block, Treatment, blocks_of, treatment};
+use blocks::{Block, ELSEWHERE, Treatment, blocks_of, treatment};
 use cluster::{Cluster, ProgramKind};
 
 /// A rank that `pleach launch` starts in the blocks.
@@ -138,6 +138,17 @@ fn rust_examples_are_documentation_tests() {
                 assert!(tested.iter().any(|tested| code(tested) == line), "{}: not tested: {line}", path.display());
             }
         }
+    }
+}
+
+#[test]
+fn every_line_that_is_run_elsewhere_has_a_file_that_runs_it_or_a_reason() {
+    for (line, place) in ELSEWHERE {
+        assert!(place.starts_with("not run: ") || root().join(place).exists(), "{line}: no file {place}");
+        let stands_somewhere = |path: &PathBuf| {
+            blocks_of(path).iter().any(|block| block.lines.iter().any(|found| found.starts_with(line)))
+        };
+        assert!(documents().iter().any(stands_somewhere), "no document has a line that begins with {line:?}");
     }
 }
 

@@ -348,12 +348,3 @@ fn shells_complete_commands_and_man_shows_them() {
     }
     assert!(!folder.join("pleach-launch-rank.1").exists(), "hidden commands have no page");
 }
-
-#[test]
-fn promtool_accepts_the_alert_rules_and_they_fire_when_they_should() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/monitoring");
-    for arguments in [["check", "config", "prometheus.yml"], ["test", "rules", "alerts.test.yml"]] {
-        let checked = Command::new("promtool").args(arguments).current_dir(&folder).output().expect("promtool");
-        assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
-    }
-}

@@ -3,6 +3,7 @@
 mod browser;
 mod load;
 mod memory;
+mod monitoring;
 mod page;
 mod process;
 mod settings;

@@ -1,6 +1,6 @@
 //! `pleach top`, `pleach doctor` and metrics, against a manager and a node that are processes.
 
-use std::io::{Read, Write};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use serde_json::Value;
@@ -107,30 +107,29 @@ fn doctor_explains_why_a_job_used_aggregation_or_did_not() {
     assert_eq!(explanation["accounts"][0]["totals"]["opened"], 1);
 }
 
+/// Both ends of a control connection say their version first, so that each can name both.
 #[test]
-fn metrics_are_shown_on_request() {
-    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
-    let node = Process::start(&["node", "--manager", &manager.line, "--name", "only", "--metrics", "127.0.0.1:0"]);
-    wait_for_nodes(&mut client(&manager), 1);
-    // The addresses are in the logs, which end with their processes: so they are asked for while these live.
-    let at = |process: &Process| {
-        let listening = listening_ports(process.id());
-        listening.into_iter().find_map(|port| {
-            let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-            stream.set_read_timeout(Some(PATIENCE)).ok()?;
-            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
-            let mut text = Vec::new();
-            let _ = stream.read_to_end(&mut text);
-            String::from_utf8(text).ok().filter(|text| text.starts_with("HTTP/1.1 200"))
-        })
-    };
-    let page = at(&manager).expect("the manager shows metrics");
-    assert!(page.contains("pleach_manager_nodes{state=\"alive\"} 1"), "{page}");
-    let page = at(&node).expect("the node shows metrics");
-    assert!(
-        page.contains("pleach_node_manager_connected 1") && page.contains("pleach_node_resident_bytes "),
-        "{page}"
-    );
+fn a_peer_with_another_version_is_rejected_with_both_numbers() {
+    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0"]);
+    let mut peer = TcpStream::connect(manager.address()).expect("it listens");
+    peer.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut hello = vec![0; 1024];
+    let length = peer.read(&mut hello).expect("the manager says hello");
+    hello.truncate(length);
+    // The same, of another version.
+    let field = b"\"pleach\":";
+    let at = hello.windows(field.len()).position(|bytes| bytes == field).expect("a version") + field.len();
+    let ours = char::from(std::mem::replace(&mut hello[at], b'9'));
+    assert!(ours.is_ascii_digit() && ours != '9', "{ours}");
+    peer.write_all(&hello).expect("it listens");
+    assert_eq!(peer.read(&mut [0; 1024]).unwrap_or_default(), 0, "the connection is closed");
+    let counted = "connections dropped: not a Pleach peer";
+    let top = ["top", "--once", "--manager", &manager.line, "--interval", "0.1"];
+    until("the manager has counted and logged it", || output_of(&top).1.contains(counted));
+    let log = manager.end();
+    let expected =
+        format!("the peer has version 9 of the control protocol, this process {ours}; run the same Pleach version");
+    assert!(log.contains(&expected), "{log}");
 }
 
 /// A rank of the test below: sums until the given file is removed.

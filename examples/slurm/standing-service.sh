@@ -14,7 +14,9 @@ ssh root@head1 systemctl enable --now pleach-manager
 for place in rack1:n01 rack2:n17 core:head1; do
     name=${place%%:*} host=${place##*:}
     # All services of a cluster have the same secret. The group pleach may read it, as the package made it.
-    ssh root@head1 cat /etc/pleach/secret | ssh "root@$host" 'cat > /etc/pleach/secret'
+    if [ "$host" != head1 ]; then
+        ssh root@head1 cat /etc/pleach/secret | ssh "root@$host" 'cat > /etc/pleach/secret'
+    fi
     printf 'manager = "head1:4797"\nname = "%s"\nsecret_file = "/etc/pleach/secret"\n' "$name" |
         ssh "root@$host" 'cat > /etc/pleach/node.toml; systemctl enable pleach-node; systemctl restart pleach-node'
 done

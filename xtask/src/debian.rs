@@ -40,6 +40,11 @@ pub(crate) const PACKAGES: &[Package] = &[
     },
     // With Debian's own interpreter: another one earlier in the path does not find the package.
     Package {
+        name: "python3-yaml",
+        tests: &["kubernetes_example"],
+        probe: &["/usr/bin/python3", "-c", "import yaml"],
+    },
+    Package {
         name: "python3-scapy",
         tests: &["scapy_makes_the_same_packets", "scapy_does_not_repeat"],
         probe: &["/usr/bin/python3", "-c", "import scapy.contrib.roce"],

@@ -9,8 +9,10 @@ mod host_processes;
 mod multicast;
 mod nodes;
 mod over_ssh;
+mod pods;
 mod processes;
 mod unused_manager;
+mod slurm_examples;
 mod within_slurm;
 mod wrong_input;
 

@@ -9,16 +9,16 @@ use super::*;
 /// How long a job may take: Slurm looks for work every few seconds.
 const JOB_TIMEOUT: &str = "60";
 
-/// A cluster of two hosts, n0 and n1, with the controller on the first.
-struct SlurmCluster {
+/// A cluster of two hosts, n0 (also called head1) and n1, with the controller on the first.
+pub(super) struct SlurmCluster {
     daemons: Vec<Child>,
-    folder: PathBuf,
-    network: NamespaceNetwork,
+    pub(super) folder: PathBuf,
+    pub(super) network: NamespaceNetwork,
 }
 
 impl SlurmCluster {
     /// None where hosts cannot be created, after printing so.
-    fn new(name: &str) -> Option<Self> {
+    pub(super) fn new(name: &str) -> Option<Self> {
         let network = match NamespaceNetwork::new(2) {
             Ok(network) => network,
             Err(error) => {
@@ -27,7 +27,10 @@ impl SlurmCluster {
             }
         };
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("slurm-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(folder.join("state")).expect("a folder");
+        // PMIx does not work if two hosts have the same temporary files.
+        for part in ["state", "tmp-n0", "tmp-n1"] {
+            std::fs::create_dir_all(folder.join(part)).expect("a folder");
+        }
         let mut cluster = Self { daemons: Vec::new(), folder, network };
         cluster.write_settings();
         cluster.start_munge();
@@ -46,13 +49,13 @@ impl SlurmCluster {
     fn write_settings(&self) {
         let folder = self.folder.display();
         let [first, second] = [0, 1].map(|host| self.network.host(host).address());
-        let names = format!("127.0.0.1 localhost\n{first} n0\n{second} n1\n");
+        let names = format!("127.0.0.1 localhost\n{first} n0 head1\n{second} n1\n");
         std::fs::write(self.folder.join("hosts"), names).expect("a file");
         let settings = format!(
             "ClusterName=test\nSlurmctldHost=n0\nSlurmUser=root\nAuthType=auth/munge\nAuthInfo=socket={folder}/munge.socket\n\
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\n\
              SelectTypeParameters=CR_Core\nMpiDefault=none\nReturnToService=2\nSlurmdParameters=config_overrides\n\
-             StateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool-%n\nSlurmctldPidFile={folder}/slurmctld.pid\n\
+             StateSaveLocation={folder}/state\nTmpFS={folder}/tmp-%n\nSlurmdSpoolDir={folder}/spool-%n\nSlurmctldPidFile={folder}/slurmctld.pid\n\
              SlurmdPidFile={folder}/slurmd-%n.pid\nSwitchType=switch/none\nJobAcctGatherType=jobacct_gather/none\n\
              NodeName=n0 NodeAddr={first} CPUs=4\nNodeName=n1 NodeAddr={second} CPUs=4\n\
              PartitionName=all Nodes=n0,n1 Default=YES State=UP\n"
@@ -80,7 +83,7 @@ impl SlurmCluster {
     }
 
     /// A command of Slurm on a host: with the host's name, and names of the hosts that resolve.
-    fn command(&self, host: usize, program: &str) -> Command {
+    pub(super) fn command(&self, host: usize, program: &str) -> Command {
         let hosts = self.folder.join("hosts");
         let script = format!("hostname n{host}; mount --bind {} /etc/hosts; exec \"$@\"", hosts.display());
         let mut command = Command::new("unshare");
@@ -110,7 +113,7 @@ impl SlurmCluster {
     }
 
     /// Submits a script for both hosts with so many tasks on each, and waits for its end.
-    fn batch(&self, tasks: u32, script: &str) -> (Option<i32>, String) {
+    pub(super) fn batch(&self, tasks: u32, script: &str) -> (Option<i32>, String) {
         let (file, output) = (self.folder.join("script"), self.folder.join("output"));
         std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).expect("a file");
         let mut command = self.command(0, "timeout");
@@ -127,7 +130,7 @@ impl SlurmCluster {
         (ended.status.code(), format!("{said}{}", text(&ended.stderr)))
     }
 
-    fn logs(&self) -> String {
+    pub(super) fn logs(&self) -> String {
         let names = ["munged.out", "slurmctld0.out", "slurmd0.out", "slurmd1.out"];
         names.map(|name| std::fs::read_to_string(self.folder.join(name)).unwrap_or_default()).concat()
     }

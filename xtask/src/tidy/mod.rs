@@ -3,6 +3,7 @@
 //! In: the files of the repository and the output of `cargo metadata`. Out: findings, each with file, line and message.
 //! `cargo xtask tidy` prints them; the tests below fail if there are any.
 
+mod changelog;
 mod circles;
 mod citations;
 mod files;
@@ -66,6 +67,7 @@ const CHECKS: &[Check] = &[
     names::no_two_types_share_a_name,
     circles::no_files_import_in_a_circle,
     functions::no_function_is_long,
+    changelog::is_kept_by_version,
 ];
 
 impl Finding {
@@ -173,6 +175,11 @@ mod tests {
     #[test]
     fn no_function_of_ours_is_long() {
         assert_clean(functions::no_function_is_long);
+    }
+
+    #[test]
+    fn our_changelog_is_kept_by_version() {
+        assert_clean(changelog::is_kept_by_version);
     }
 
     #[test]

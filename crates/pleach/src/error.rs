@@ -275,7 +275,7 @@ mod tests {
             ranks: vec![1],
             count: 1,
             waited: Duration::from_secs(30),
-            rejected: Vec::new(),
+            rejected: bootstrap::RejectedConnections::default(),
         };
         assert_eq!(format!("{missing:?}"), "rank 1 did not join within 30.0 s; is it running?");
         let failure = MessageFailure::Truncated { source: Rank(2), tag: 7, length: 9 };

@@ -11,8 +11,8 @@ mod nodes;
 mod over_ssh;
 mod pods;
 mod processes;
-mod unused_manager;
 mod slurm_examples;
+mod unused_manager;
 mod within_slurm;
 mod wrong_input;
 

@@ -81,7 +81,8 @@ impl MpiInstallation {
         let program = launcher.as_os_str().to_owned();
         let launcher = MpiLauncher::of(&program);
         let version = launcher.describe();
-        ensure!(launcher != MpiLauncher::Other, "{} is not the launcher of an MPI", program.display());
+        let is_of_mpi = !matches!(launcher, MpiLauncher::Srun(_) | MpiLauncher::Other);
+        ensure!(is_of_mpi, "{} is not the launcher of an MPI", program.display());
         let implementation = match (&launcher, &version) {
             (MpiLauncher::OpenMpi(_), version) if version.contains(" 5.") => MpiImplementation::OpenMpi5,
             (MpiLauncher::OpenMpi(_), _) => MpiImplementation::OpenMpi4,

@@ -44,6 +44,8 @@ pub enum MpiLauncher {
     OpenMpi(String),
     /// Of MPICH, Intel MPI and others: ranks inherit all variables, and `-genv NAME VALUE` adds one.
     Hydra(String),
+    /// Slurm's `srun`: ranks inherit its environment. Which MPI they use is known to them alone.
+    Srun(String),
     /// A script or an unknown launcher: ranks inherit its environment.
     Other,
 }
@@ -52,7 +54,7 @@ impl MpiLauncher {
     /// Identifies a launcher by the version that it prints, if its name is that of a launcher.
     pub fn of(program: &OsStr) -> Self {
         let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_launcher = ["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|known| name.starts_with(known));
+        let is_launcher = ["mpirun", "mpiexec", "orterun", "prterun", "srun"].iter().any(|known| name.starts_with(known));
         let said = if is_launcher { program_output(program, "--version", VERSION_TIMEOUT) } else { None };
         said.map_or(Self::Other, |said| Self::from_version(&said))
     }
@@ -67,13 +69,18 @@ impl MpiLauncher {
             let version = lines().find_map(|line| line.strip_prefix("Version:")).map(str::trim);
             return Self::Hydra(format!("Hydra {}", version.unwrap_or_default()));
         }
-        if version.contains("Intel(R) MPI") { Self::Hydra(first) } else { Self::Other }
+        match first {
+            first if version.contains("Intel(R) MPI") => Self::Hydra(first),
+            first if first.starts_with("slurm") => Self::Srun(first),
+            _ => Self::Other,
+        }
     }
 
     /// For people.
     pub fn describe(&self) -> String {
         match self {
             Self::OpenMpi(version) | Self::Hydra(version) => version.clone(),
+            Self::Srun(version) => format!("srun of {version}; ranks inherit its environment"),
             Self::Other => "unknown launcher; ranks inherit its environment".to_owned(),
         }
     }
@@ -114,7 +121,7 @@ impl MpiLauncher {
                 given.extend(environment.iter().flat_map(|(name, _)| ["-x".into(), OsString::from(name)]));
             }
             Self::Hydra(_) => given.extend(["-genv".into(), "LD_PRELOAD".into(), preload]),
-            Self::Other => environment.push(("LD_PRELOAD", preload)),
+            Self::Srun(_) | Self::Other => environment.push(("LD_PRELOAD", preload)),
         }
         let mut line = vec![program.clone()];
         line.extend_from_slice(&given);
@@ -170,6 +177,7 @@ mod tests {
         assert_eq!(of(hydra), MpiLauncher::Hydra("Hydra 4.0.2".into()));
         let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.18";
         assert_eq!(of(intel), MpiLauncher::Hydra(intel.into()));
+        assert_eq!(of("slurm-wlm 22.05.8\n"), MpiLauncher::Srun("slurm-wlm 22.05.8".to_owned()));
         assert_eq!(of("something"), MpiLauncher::Other);
         assert_eq!(MpiLauncher::of(OsStr::new("sh")), MpiLauncher::Other);
     }

@@ -88,7 +88,7 @@ pub fn variables(launcher: &MpiLauncher, scratch: &Path) -> Result<Vec<Environme
         MpiLauncher::Hydra(_) => {
             &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "pleach")]
         }
-        MpiLauncher::Other => &[
+        MpiLauncher::Srun(_) | MpiLauncher::Other => &[
             ("OMPI_MCA_pml", "cm"),
             ("OMPI_MCA_mtl", "ofi"),
             ("OMPI_MCA_mtl_ofi_provider_include", "pleach"),

@@ -124,7 +124,7 @@ pub(crate) struct OffloadReport {
     pub(crate) off: Option<String>,
     pub(crate) communicators: i64,
     pub(crate) failures: i64,
-    pub(crate) operations: OperationCounts,
+    pub(crate) operations: OffloadedOperations,
     /// Packets of all ranks, by counter.
     pub(crate) packets: BTreeMap<&'static str, i64>,
     pub(crate) mpi: MpiVersionInfo,
@@ -138,7 +138,7 @@ pub(crate) struct OffloadReport {
 
 /// Operations that Pleach did, by where.
 #[derive(Serialize, Default)]
-pub(crate) struct OperationCounts {
+pub(crate) struct OffloadedOperations {
     /// In shared memory alone, counted at each rank.
     within_hosts: i64,
     /// Between hosts, counted once on each host.
@@ -147,7 +147,7 @@ pub(crate) struct OperationCounts {
     through_nodes: i64,
 }
 
-impl OperationCounts {
+impl OffloadedOperations {
     /// From the sums of [`crate::communicator_table::operations`].
     pub(crate) fn new(sums: &[i64]) -> Self {
         let [within_hosts, between_hosts, through_nodes] = *sums else { return Self::default() };
@@ -183,7 +183,7 @@ impl OffloadReport {
             off: None,
             communicators: 0,
             failures: 0,
-            operations: OperationCounts::default(),
+            operations: OffloadedOperations::default(),
             packets: BTreeMap::new(),
             mpi: MpiVersionInfo::default(),
             explanation: None,
@@ -236,7 +236,7 @@ impl OffloadReport {
             Some(why) => drop(writeln!(text, "; Pleach is off: {why}")),
             None => {
                 let (formed, failed) = (self.communicators, self.failures);
-                let OperationCounts { within_hosts, between_hosts, through_nodes } = self.operations;
+                let OffloadedOperations { within_hosts, between_hosts, through_nodes } = self.operations;
                 let _ = writeln!(
                     text,
                     ", {formed} communicators, {failed} failed; operations: {within_hosts} within hosts, {between_hosts} between hosts, \

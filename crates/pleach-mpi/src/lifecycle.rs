@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::abi::MpiAbi;
 use crate::bootstrap_channel::{BootstrapChannel, BootstrapFailed};
-use crate::call_statistics::{self, OffloadReport, OperationCounts, PACKETS};
+use crate::call_statistics::{self, OffloadReport, OffloadedOperations, PACKETS};
 use crate::communicator_table::OffloadedCommunicator;
 use crate::completion::RequestCompletion;
 use crate::configuration::{self, ChoiceMode, MpiConfiguration, OffloadMode};
@@ -251,7 +251,7 @@ fn report(job: &MpiJob, world: Option<&Communicator>, explanation: Option<Offloa
     }
     let mut report = OffloadReport::new(&numbers[..tail]);
     (report.communicators, report.failures) = (numbers[tail], numbers[tail + 1]);
-    report.operations = OperationCounts::new(&numbers[tail + 2..trials]);
+    report.operations = OffloadedOperations::new(&numbers[tail + 2..trials]);
     report.trials = TrialReport::new(job.choice, &numbers[trials..counted], &numbers[choices..]);
     report.packets = PACKETS.iter().zip(&numbers[counted..]).map(|((name, _), count)| (*name, *count)).collect();
     (report.mpi, report.explanation) = (MpiVersionInfo::of(job), explanation);

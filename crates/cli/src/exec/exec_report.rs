@@ -37,7 +37,7 @@ pub(crate) struct MpiReport {
     pub off: Option<String>,
     pub communicators: u64,
     pub failures: u64,
-    pub operations: OperationCounts,
+    pub operations: MpiOperationCounts,
     pub packets: BTreeMap<String, u64>,
     pub mpi: MpiDescription,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub(crate) struct MpiReport {
 /// Operations that Pleach did, by where.
 #[derive(Clone, Copy, Serialize, Deserialize, Default)]
 #[serde(default)]
-pub(crate) struct OperationCounts {
+pub(crate) struct MpiOperationCounts {
     /// In shared memory alone, counted at each rank.
     pub within_hosts: u64,
     /// Between hosts, counted once on each host.
@@ -230,7 +230,7 @@ impl ExecReport {
     fn network(&self, report: &MpiReport) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
         let count = |name: &str| report.packets.get(name).copied().unwrap_or(0);
-        let OperationCounts { within_hosts, between_hosts, through_nodes } = report.operations;
+        let MpiOperationCounts { within_hosts, between_hosts, through_nodes } = report.operations;
         if within_hosts > 0 {
             let operations = pluralize(within_hosts, "operation");
             lines.push(("within hosts", format!("{operations} in shared memory alone, counted at each rank")));

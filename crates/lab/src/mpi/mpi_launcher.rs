@@ -54,7 +54,8 @@ impl MpiLauncher {
     /// Identifies a launcher by the version that it prints, if its name is that of a launcher.
     pub fn of(program: &OsStr) -> Self {
         let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_launcher = ["mpirun", "mpiexec", "orterun", "prterun", "srun"].iter().any(|known| name.starts_with(known));
+        let is_launcher =
+            ["mpirun", "mpiexec", "orterun", "prterun", "srun"].iter().any(|known| name.starts_with(known));
         let said = if is_launcher { program_output(program, "--version", VERSION_TIMEOUT) } else { None };
         said.map_or(Self::Other, |said| Self::from_version(&said))
     }

@@ -10,6 +10,7 @@ const SPARK_SAMPLES = 60;
 const TIMELINE_SHOWN = 100;
 const TREE_ROWS = 300;
 const CHILDREN_SHOWN = 8;
+const MARK_STEP = 3;
 const SILENCE_MS = 25000;
 
 // ---- The state, as the manager reports it.
@@ -54,6 +55,7 @@ function applyChange(change) {
 }
 
 function forgetOldEntries() {
+  if (data.timeline.size <= 500) return;
   const entries = [...data.timeline.values()].sort((a, b) => b.number - a.number);
   entries.slice(500).forEach((entry) => data.timeline.delete(entry.id));
 }
@@ -417,6 +419,19 @@ function timelineEntries() {
   return [...data.timeline.values()].sort((a, b) => b.number - a.number);
 }
 
+// One mark for all events of a kind that would cover each other: a thousand nodes may register at once.
+function stripMarks(entries, place) {
+  const marks = new Map();
+  for (const entry of entries) {
+    const x = place(entry.at_ms);
+    const key = `${entry.severity} ${Math.round(x / MARK_STEP)}`;
+    const mark = marks.get(key);
+    if (mark) mark.others += 1;
+    else marks.set(key, { x, entry, others: 0 });
+  }
+  return marks.values();
+}
+
 function drawStrip() {
   const target = byId('strip');
   const { from, to } = timeSpan();
@@ -426,12 +441,11 @@ function drawStrip() {
   const label = `${plural(entries.length, 'event')} since ${clock(from)}, of them ${plural(failures, 'failure')}`;
   const svg = drawing('svg', { width, height, role: 'img', 'aria-label': label });
   svg.append(drawing('line', { x1: left, x2: width - left, y1: 14, y2: 14, class: 'grid' }));
-  for (const entry of entries.reverse()) {
-    const x = left + Math.min(1, (entry.at_ms - from) / (to - from)) * (width - 2 * left);
+  for (const { x, entry, others } of stripMarks(entries.reverse(), (at) => left + Math.min(1, (at - from) / (to - from)) * (width - 2 * left))) {
     const shapes = {
       failure: `M${x} 5l9 9-9 9-9-9z`, warning: `M${x} 7l7 12h-14z`, info: `M${x - 3} 11h6v6h-6z`,
     };
-    const title = drawing('title', {}, `${clock(entry.at_ms)} ${entry.text}`);
+    const title = drawing('title', {}, `${clock(entry.at_ms)} ${entry.text}${others ? `, and ${count(others)} more` : ''}`);
     svg.append(drawing('path', { d: shapes[entry.severity], class: `mark-${entry.severity}` }, title));
   }
   timeLabels(svg, left, width - left, height - 4);
@@ -508,7 +522,8 @@ function treeRows(parents) {
   const roots = [];
   for (const [node, above] of parents) {
     if (above.length === 0) roots.push(node);
-    else children.set(above[0], [...(children.get(above[0]) ?? []), node]);
+    else if (children.has(above[0])) children.get(above[0]).push(node);
+    else children.set(above[0], [node]);
   }
   const isLost = (node) => data.nodes.get(node)?.alive === false;
   const placed = [];

@@ -1,4 +1,4 @@
-//! The figures of the web page with 1,000 nodes and 200 jobs: `cargo test -p pleach-cli --test manager web_figures -- --ignored
+//! The figures of the web page with 1,000 nodes and 200 jobs: `cargo test --release -p pleach-cli --test manager web_figures -- --ignored
 //! --nocapture` prints them.
 
 use std::io::{Read, Write};
@@ -17,6 +17,9 @@ use super::web::web_port;
 const NODES: usize = 1_000;
 const JOBS: usize = 200;
 const MEASURED: Duration = Duration::from_secs(10);
+/// The share of a processor that the manager may take with ten viewers. The figure is the product's: `cargo test --release …`. Overflow
+/// checks and assertions, which only tests have, cost half as much again.
+const MOST_USE: f64 = if cfg!(debug_assertions) { 0.10 } else { 0.05 };
 
 /// A manager without a secret, with nodes and jobs, each of which has a group.
 fn large_cluster() -> (Process, Swarm, Vec<ManagerClient>) {
@@ -91,7 +94,7 @@ fn ten_viewers_take_little_of_the_managers_processor() {
     println!("manager without viewers: {:.1} % of a processor, with ten: {:.1} %", without * 100.0, with * 100.0);
     println!("all rounds: {rounds:.3?}");
     assert!(bytes > 1 << 20, "the viewers were served");
-    assert!(with < 0.05, "with ten viewers the manager takes {:.1} % of a processor", with * 100.0);
+    assert!(with < MOST_USE, "with ten viewers the manager takes {:.1} % of a processor", with * 100.0);
 }
 
 #[test]

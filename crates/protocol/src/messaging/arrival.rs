@@ -46,7 +46,7 @@ impl MessageArrival {
         }
     }
 
-    /// The note of a long message ([`MessagingEndpoint::send_lent`]); none for an eager message.
+    /// The note of a long message (`MessagingEndpoint::send_lent`); none for an eager message.
     pub fn note(&self) -> Option<u128> {
         match self.contents {
             MessageContents::Rendezvous { note, .. } => Some(note),

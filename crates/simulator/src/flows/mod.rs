@@ -1,7 +1,7 @@
 //! Flows beside the operations of a scenario: traffic by pattern, and the messages of workloads.
 //!
 //! In: a fabric, classes of traffic, perhaps a workload. Out: completion times, throughput and repairs. The engine is part of the
-//! network and shares it with any driver: its packets carry [`FLOW_DRIVER`](crate::packet::FLOW_DRIVER), so every collective can run
+//! network and shares it with any driver: its packets carry `FLOW_DRIVER`, so every collective can run
 //! beside it. A host sends one packet of one flow whenever its link is free, flow by flow in turn; with DCQCN a flow also waits for
 //! its rate. Receivers answer every few packets and report gaps; senders repair what is missing, and after a timeout take another
 //! route.

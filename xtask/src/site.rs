@@ -134,10 +134,23 @@ fn summary(root: &Path, chapters: &[(&str, Vec<String>)]) -> Result<String> {
 fn only_links_to_pages(page: &str, text: &str, pages: &BTreeSet<&str>) -> String {
     let blocks = text.split("```").enumerate();
     let replaced = blocks.map(|(number, block)| match number % 2 {
-        0 => without_other_links(page, block, pages),
+        0 => links_to_indexes(&without_other_links(page, block, pages)),
         _ => block.to_owned(),
     });
     replaced.collect::<Vec<_>>().join("```")
+}
+
+/// mdBook makes `index.html` of each `README.md`, but not of the links to it.
+fn links_to_indexes(text: &str) -> String {
+    let mut parts = text.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let (target, rest) = part.split_at(part.find([')', '#']).unwrap_or(0));
+        match target.strip_suffix("README.md").filter(|folder| !folder.contains("://")) {
+            Some(folder) => format!("{text}]({folder}index.md{rest}"),
+            None => format!("{text}]({part}"),
+        }
+    })
 }
 
 fn without_other_links(page: &str, text: &str, pages: &BTreeSet<&str>) -> String {
@@ -223,12 +236,16 @@ mod tests {
             ),
             ("a list [1], [x][y], `[z]`", "a list [1], [x][y], `[z]`"),
             ("[own](#here)", "[own](#here)"),
+            (
+                "[a](README.md), [b](README.md#c), (README.md), [d](https://a.b/README.md)",
+                "[a](index.md), [b](index.md#c), (README.md), [d](https://a.b/README.md)",
+            ),
         ] {
             assert_eq!(only_links_to_pages("README.md", text, &pages), expected);
         }
         assert_eq!(
             only_links_to_pages("docs/mpi.md", "[up](../README.md) [no](../LICENSE)", &pages),
-            "[up](../README.md) no"
+            "[up](../index.md) no"
         );
     }
 }

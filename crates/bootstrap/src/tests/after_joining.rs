@@ -131,7 +131,7 @@ fn strangers_that_crowd_a_port_do_not_make_its_rank_look_lost() {
     assert_eq!(received, [taken_over(1, &[0]), taken_over(1, &[0])]);
 }
 
-/// Regression: on a machine with twenty busy processes, a rank on the smaller side of a partition named the other one there as well.
+/// Regression: after three seconds without an answer, a rank on the smaller side of a partition named the other one there as well.
 #[test]
 fn a_rank_that_gets_no_processor_for_seconds_is_not_taken_for_silent() {
     let mut detectors = failure_detectors(3);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use engine::aggregation::{MulticastSocket, ReadySockets};
 use engine::network::{LINGER, MAX_LINGER};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use units::Span;
 
 use crate::progress_engine::ProgressEngine;
 use crate::receive_backoff::ReceiveBackoff;
@@ -48,9 +49,8 @@ const MAX_SPIN_CREDIT: u32 = 16;
 /// Without credit, spinning is tried again after so many waits.
 const WAITS_WITHOUT_SPINNING: u32 = 64;
 /// Without progress for so long, a waiting thread lets others run, and then sleeps.
-const SPIN: Duration = Duration::from_micros(30);
-const YIELD: Duration = Duration::from_micros(500);
-const PAUSES_PER_POLL: u32 = 8;
+const SPIN: Span = Span::from_micros(30);
+const YIELD: Span = Span::from_micros(500);
 /// Bounded, because another thread may consume the packet that this one sleeps for.
 const MAX_SLEEP: Duration = Duration::from_millis(20);
 /// The same, where there is a progress callback to call.
@@ -166,7 +166,7 @@ impl SharedEngine {
             self.spin_credit.store(credit + (1 << 8), Relaxed);
             return None;
         }
-        let mut progressed = Instant::now();
+        let mut progressed = None;
         let mut turns = 0_u32;
         loop {
             let mut engine = self.engine();
@@ -179,17 +179,18 @@ impl SharedEngine {
                 self.spin_credit.store((credit & 0xff).saturating_add(1).min(MAX_SPIN_CREDIT), Relaxed);
                 return Some(result);
             }
+            // The turn has read the clock.
+            let now = engine.network.now();
             drop(engine);
-            let now = Instant::now();
+            let idle = now.since(*progressed.get_or_insert(now));
             if was_busy {
-                progressed = now;
-            } else if now - progressed > YIELD {
+                progressed = Some(now);
+            } else if idle > YIELD {
                 break;
-            } else if self.cpu_sharing == CpuSharing::Shared || now - progressed > SPIN {
+            } else if self.cpu_sharing == CpuSharing::Shared || idle > SPIN {
                 std::thread::yield_now();
             } else {
-                // Two CPUs may share one core: a rank that polls all the time slows down the one that it waits for.
-                (0..PAUSES_PER_POLL).for_each(|_| std::hint::spin_loop());
+                std::hint::spin_loop();
             }
         }
         self.spin_credit.store((credit & 0xff).saturating_sub(1), Relaxed);

@@ -106,6 +106,37 @@ pub fn destination_of(datagram: &[u8]) -> Option<QpNumber> {
     datagram.get(4..8).map(|number| QpNumber(u32::from_be_bytes(array_at(number, 0))))
 }
 
+/// Headers of the data packets of one transfer: written once, then only what differs is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct DataHeaders {
+    first: [u8; HEADER_BYTES],
+    probe: u8,
+}
+
+impl DataHeaders {
+    /// Of the transfer to which a data packet with this header belongs; none if it is another packet.
+    pub fn new(header: &TransferHeader) -> Option<Self> {
+        let TransferPacketKind::Data { probe, .. } = header.kind else { return None };
+        let mut first = [0; HEADER_BYTES];
+        header.emit(&mut first);
+        Some(Self { first, probe })
+    }
+
+    /// Writes all but the MAC of one of them.
+    #[inline]
+    pub fn emit(&self, offset: u32, acknowledge_now: bool, payload_mac: u64, bytes: &mut [u8; HEADER_BYTES]) {
+        *bytes = self.first;
+        bytes[1] = flags_of(self.probe, acknowledge_now);
+        bytes[32..36].copy_from_slice(&offset.to_be_bytes());
+        bytes[40..AUTHENTICATED_BYTES].copy_from_slice(&payload_mac.to_be_bytes());
+    }
+}
+
+#[inline]
+fn flags_of(probe: u8, acknowledge_now: bool) -> u8 {
+    (probe & 7) << 1 | u8::from(acknowledge_now)
+}
+
 impl TransferHeader {
     /// Writes all but the MAC.
     pub fn emit(&self, bytes: &mut [u8; HEADER_BYTES]) {
@@ -115,8 +146,7 @@ impl TransferHeader {
                 (ACKNOWLEDGEMENT, false, probe, received, limit)
             }
         };
-        let flags = (probe & 7) << 1 | u8::from(acknowledge_now);
-        (bytes[0], bytes[1]) = (opcode, flags);
+        (bytes[0], bytes[1]) = (opcode, flags_of(probe, acknowledge_now));
         bytes[2..4].copy_from_slice(&self.name.round.to_be_bytes());
         let words = [
             self.destination.0,
@@ -142,18 +172,36 @@ impl TransferHeader {
     pub fn parse(datagram: &[u8]) -> Result<(Self, [u8; 8], &[u8]), ParseError> {
         let header: &[u8; HEADER_BYTES] = prefix(datagram)?;
         let word = |at: usize| u32::from_be_bytes(array_at(header, at));
-        let (acknowledge_now, probe) = (header[1] & 1 != 0, header[1] >> 1 & 7);
-        let kind = match header[0] {
-            DATA => TransferPacketKind::Data { offset: word(32), acknowledge_now, probe },
-            ACKNOWLEDGEMENT => TransferPacketKind::Acknowledgement { received: word(32), limit: word(36), probe },
-            other => return Err(ParseError::UnknownOpcode(other)),
-        };
+        let kind = TransferPacketKind::parse(header)?;
         let round = u16::from_be_bytes(array_at(header, 2));
         let name = TransferName { group: GroupId(word(8)), epoch: Epoch(word(12)), operation: OpId(word(16)), round };
         let (destination, payload_mac) = (QpNumber(word(4)), u64::from_be_bytes(array_at(header, 40)));
         let (fingerprint, length, unfinished) = (word(20), word(24), OpId(word(28)));
         let parsed = Self { destination, name, fingerprint, length, unfinished, kind, payload_mac };
         Ok((parsed, array_at(header, AUTHENTICATED_BYTES), &datagram[HEADER_BYTES..]))
+    }
+
+    /// Reads the header of another packet of this transfer: the caller has compared [`CONSTANT_BYTES`].
+    ///
+    /// # Errors
+    /// If it is not a packet of a transfer.
+    #[inline]
+    pub fn parse_next(&self, header: &[u8; HEADER_BYTES]) -> Result<Self, ParseError> {
+        let payload_mac = u64::from_be_bytes(array_at(header, 40));
+        Ok(Self { kind: TransferPacketKind::parse(header)?, payload_mac, ..*self })
+    }
+}
+
+impl TransferPacketKind {
+    #[inline]
+    fn parse(header: &[u8; HEADER_BYTES]) -> Result<Self, ParseError> {
+        let word = |at: usize| u32::from_be_bytes(array_at(header, at));
+        let (acknowledge_now, probe) = (header[1] & 1 != 0, header[1] >> 1 & 7);
+        match header[0] {
+            DATA => Ok(Self::Data { offset: word(32), acknowledge_now, probe }),
+            ACKNOWLEDGEMENT => Ok(Self::Acknowledgement { received: word(32), limit: word(36), probe }),
+            other => Err(ParseError::UnknownOpcode(other)),
+        }
     }
 }
 
@@ -201,6 +249,16 @@ mod tests {
             datagram.extend_from_slice(b"body");
             let (read, mac, body) = TransferHeader::parse(&datagram).expect("a header");
             assert_eq!((read, mac, body), (header(kind), [0; 8], &b"body"[..]));
+            let other = TransferPacketKind::Data { offset: 1, acknowledge_now: false, probe: 2 };
+            let other = TransferHeader { payload_mac: 9, ..header(other) };
+            assert_eq!(other.parse_next(&bytes), Ok(read));
+            if let (Some(headers), TransferPacketKind::Data { offset, acknowledge_now, probe: 5 }) =
+                (DataHeaders::new(&header(TransferPacketKind::Data { offset: 1, acknowledge_now: false, probe: 5 })), kind)
+            {
+                let mut again = [0xff; HEADER_BYTES];
+                headers.emit(offset, acknowledge_now, read.payload_mac, &mut again);
+                assert_eq!(again, bytes, "written as a whole and by what differs");
+            }
         }
     }
 

@@ -17,6 +17,8 @@ use super::tree_stream::TreeState;
 
 /// Messages for operations that have not begun here. Peers of the same job never send more.
 const MAX_EARLY_MESSAGES: usize = 1 << 14;
+/// Schedules that are kept for operations that are alike.
+const MAX_CACHED_SCHEDULES: usize = 4;
 /// Completed operations whose fingerprint is remembered.
 const MAX_RECENT_OPERATIONS: usize = 64;
 
@@ -81,12 +83,19 @@ impl LeaderGroup {
             (last.algorithm(), last.collective(), last.bytes()) == (algorithm, collective.operation, bytes)
         };
         if collective.blocks.is_none()
-            && let Some(last) = self.last_schedule.as_ref().filter(is_alike)
+            && let Some(last) = self.schedules.iter().find(is_alike)
         {
             return Ok(last.clone());
         }
         let schedule = CollectiveSchedule::of(algorithm, collective, self.me, self.size(), bytes)?;
-        self.last_schedule = collective.blocks.is_none().then(|| schedule.clone());
+        if collective.blocks.is_some() {
+            return Ok(schedule);
+        }
+        if self.schedules.len() == MAX_CACHED_SCHEDULES {
+            self.schedules.pop_front();
+        }
+        let schedule = schedule.compiled();
+        self.schedules.push_back(schedule.clone());
         Ok(schedule)
     }
 

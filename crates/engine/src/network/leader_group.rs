@@ -66,8 +66,8 @@ pub(super) struct LeaderGroup {
     pub(super) broken: Option<LeaderNetworkError>,
     /// Empty between calls; keeps its allocation.
     pub(super) schedule_actions: Vec<ScheduleAction>,
-    /// The schedule of the last operation among the hosts: the next one is often alike.
-    pub(super) last_schedule: Option<CollectiveSchedule>,
+    /// The schedules of the last kinds of operations among the hosts: the next one is often like one of them.
+    pub(super) schedules: VecDeque<CollectiveSchedule>,
     /// Empty between calls; keeps its allocation.
     pub(super) actions: Vec<AggregationAction>,
 }
@@ -88,7 +88,7 @@ impl LeaderGroup {
             switch: None,
             broken: None,
             schedule_actions: Vec::new(),
-            last_schedule: None,
+            schedules: VecDeque::new(),
             actions: Vec::new(),
         }
     }

@@ -40,6 +40,7 @@ use leader_message::{LeaderMessage, LeaderMessageKind};
 use mesh::{Mesh, MeshEvent, mesh_rank};
 use streams::{StreamTable, WholeMessage};
 use transport::Clock;
+use transport::edges::TransferSink as _;
 use transport::timer_queue::TimerQueue;
 use tree_operation::TreeMethod;
 
@@ -145,6 +146,11 @@ impl LeaderNetwork {
     /// The clock of the machines.
     pub fn clock(&self) -> Clock {
         self.tree_edges.clock()
+    }
+
+    /// When the network did something last.
+    pub fn now(&self) -> Time {
+        self.tree_edges.now()
     }
 
     /// Packets counted so far.
@@ -516,12 +522,9 @@ impl LeaderNetwork {
     /// As [`Self::turn`], with the sockets that are known to be ready.
     pub fn turn_on_sockets(&mut self, ready: ReadySockets<'_>) -> bool {
         let mut inputs = std::mem::take(&mut self.inputs);
-        let streams_before = !self.streams.is_idle();
-        if streams_before {
-            self.streams.set_time(self.tree_edges.clock().now());
-        }
         let mut busy = self.tree_edges.receive_from(ready, &mut inputs, &mut self.streams);
         self.tree_edges.poll_links(&mut inputs);
+        busy |= !inputs.is_empty();
         for input in inputs.drain(..) {
             self.handle(input);
         }
@@ -534,7 +537,10 @@ impl LeaderNetwork {
         if !self.lingering.is_empty() {
             self.close_lingering(now);
         }
-        if streams_before || !self.streams.is_idle() || self.streams.has_questions() {
+        // If nothing has arrived and no timer was due, there is nothing new to do: a thread that waits turns here many times. Results
+        // may wait for an acknowledgement, after which the streams are idle.
+        let has_work = !self.streams.is_idle() || !self.results.is_empty();
+        if (busy && has_work) || self.streams.has_more() || self.streams.has_questions() {
             self.streams.set_time(now);
             self.progress_streams();
         }

@@ -15,6 +15,7 @@ mod block_exchange;
 mod block_layout;
 mod chain;
 mod collective_operation;
+mod compiled_rounds;
 mod direct;
 mod dissemination;
 mod fold_order;

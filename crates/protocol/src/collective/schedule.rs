@@ -9,6 +9,7 @@ use units::Rank;
 use super::algorithm::{CollectiveAlgorithm, MAX_PHASES, SchedulePhase, phases};
 use super::block_layout::BlockLayout;
 use super::collective_operation::{CollectiveOperation, ScanExtent, ScheduledCollective};
+use super::compiled_rounds::{CompiledRounds, CompiledSteps};
 use super::direct::PAIRS_PER_ROUND;
 use super::fold_order::FoldOrder;
 use super::recursive_exchange::participants;
@@ -39,6 +40,8 @@ pub struct CollectiveSchedule {
     blocks: Option<Arc<BlockLayout>>,
     /// Cached for the same reason.
     fingerprint: u32,
+    /// All steps, if they were computed before ([`CollectiveSchedule::compiled`]).
+    compiled: Option<Arc<CompiledRounds>>,
 }
 
 impl CollectiveSchedule {
@@ -156,11 +159,24 @@ impl CollectiveSchedule {
             ScheduleShape::Blocks(blocks) => (None, Some(blocks)),
         };
         let rank = rank.0;
+        let compiled = None;
         let mut schedule =
-            Self { algorithm, collective, rank, size, bytes, participants, ends, order, blocks, fingerprint };
+            Self { algorithm, collective, rank, size, bytes, participants, ends, order, blocks, fingerprint, compiled };
         schedule.ends = schedule.count_rounds();
         schedule.fingerprint = schedule.digest();
         Ok(schedule)
+    }
+
+    /// The same schedule with a table of its steps, unless there are too many: for operations that are repeated.
+    #[must_use]
+    pub fn compiled(mut self) -> Self {
+        let mut table = CompiledRounds::new();
+        let is_short = (0..self.rounds()).all(|round| {
+            let end = self.phase(round).map_or(RoundEnd::Nothing, |phase| phase.end());
+            table.add(self.sends(round), self.receives(round), end, self.next_round(round))
+        });
+        self.compiled = is_short.then(|| Arc::new(table));
+        self
     }
 
     /// The algorithm.
@@ -205,12 +221,12 @@ impl CollectiveSchedule {
 
     /// The messages that the rank sends when it enters a round.
     pub fn sends(&self, round: u32) -> impl Iterator<Item = SendStep> + '_ {
-        self.phase(round).into_iter().flat_map(PhaseRound::into_sends)
+        self.round(round).into_iter().flat_map(RoundSteps::into_sends)
     }
 
     /// The messages that the rank must receive before it leaves a round, in fold order.
     pub fn receives(&self, round: u32) -> impl Iterator<Item = ReceiveStep> + '_ {
-        self.phase(round).into_iter().flat_map(PhaseRound::into_receives)
+        self.round(round).into_iter().flat_map(RoundSteps::into_receives)
     }
 
     /// The message expected from a rank in a round, if any.
@@ -283,6 +299,9 @@ impl CollectiveSchedule {
 
     /// The first round, from this one on, that may have steps for the rank; the number of rounds if there is none.
     pub(super) fn next_round(&self, round: u32) -> u32 {
+        if let Some(compiled) = &self.compiled {
+            return compiled.next_round(round);
+        }
         let mut round = round;
         // After the last step of a phase comes the start of the next phase.
         for end in self.ends {
@@ -317,8 +336,16 @@ impl CollectiveSchedule {
         })
     }
 
+    /// The steps of a round; none after the last.
+    pub(super) fn round(&self, round: u32) -> Option<RoundSteps<'_>> {
+        match &self.compiled {
+            Some(compiled) => compiled.round(round).map(RoundSteps::Compiled),
+            None => self.phase(round).map(RoundSteps::OfPhase),
+        }
+    }
+
     /// A round in its phase; none after the last.
-    pub(super) fn phase(&self, round: u32) -> Option<PhaseRound<'_>> {
+    fn phase(&self, round: u32) -> Option<PhaseRound<'_>> {
         let index = self.ends.iter().position(|end| round < *end)?;
         let begin = if index == 0 { 0 } else { self.ends[index - 1] };
         let [first, second, third, fourth] = phases(self.algorithm, &self.collective, self.order());
@@ -332,21 +359,27 @@ impl CollectiveSchedule {
     }
 }
 
-/// A round in its phase: whoever asks for several things about a round finds the phase once.
-pub(super) struct PhaseRound<'a> {
-    phase: SchedulePhase<'a>,
-    at: RankContext<'a>,
-    /// Counted from the start of the phase.
-    round: u32,
+/// The steps of a round: whoever asks for several things about a round finds it once.
+pub(super) enum RoundSteps<'a> {
+    OfPhase(PhaseRound<'a>),
+    Compiled(CompiledSteps<'a>),
 }
 
-impl<'a> PhaseRound<'a> {
+impl<'a> RoundSteps<'a> {
+    #[inline]
     fn send(&self, index: u32) -> Option<SendStep> {
-        self.phase.pattern()?.send(&self.at, self.round, index)
+        match self {
+            Self::OfPhase(round) => round.phase.pattern()?.send(&round.at, round.round, index),
+            Self::Compiled(steps) => steps.sends.get(index as usize).copied(),
+        }
     }
 
+    #[inline]
     fn receive(&self, index: u32) -> Option<ReceiveStep> {
-        self.phase.pattern()?.receive(&self.at, self.round, index)
+        match self {
+            Self::OfPhase(round) => round.phase.pattern()?.receive(&round.at, round.round, index),
+            Self::Compiled(steps) => steps.receives.get(index as usize).copied(),
+        }
     }
 
     /// The messages to receive, in fold order.
@@ -355,12 +388,10 @@ impl<'a> PhaseRound<'a> {
     }
 
     pub(super) fn end(&self) -> RoundEnd {
-        self.phase.pattern().map_or(RoundEnd::Nothing, |pattern| pattern.round_end(&self.at, self.round))
-    }
-
-    /// The first round, from this one on, that may have steps; `round` is this one's number in the schedule.
-    fn next(&self, round: u32) -> Option<u32> {
-        Some(round - self.round + self.phase.pattern()?.next(&self.at, self.round))
+        match self {
+            Self::OfPhase(round) => round.end(),
+            Self::Compiled(steps) => steps.end,
+        }
     }
 
     fn into_sends(self) -> impl Iterator<Item = SendStep> + 'a {
@@ -369,6 +400,25 @@ impl<'a> PhaseRound<'a> {
 
     fn into_receives(self) -> impl Iterator<Item = ReceiveStep> + 'a {
         (0..).map_while(move |index| self.receive(index))
+    }
+}
+
+/// A round in its phase.
+pub(super) struct PhaseRound<'a> {
+    phase: SchedulePhase<'a>,
+    at: RankContext<'a>,
+    /// Counted from the start of the phase.
+    round: u32,
+}
+
+impl PhaseRound<'_> {
+    fn end(&self) -> RoundEnd {
+        self.phase.pattern().map_or(RoundEnd::Nothing, |pattern| pattern.round_end(&self.at, self.round))
+    }
+
+    /// The first round, from this one on, that may have steps; `round` is this one's number in the schedule.
+    fn next(&self, round: u32) -> Option<u32> {
+        Some(round - self.round + self.phase.pattern()?.next(&self.at, self.round))
     }
 }
 

@@ -12,7 +12,7 @@ use std::fmt;
 use reduce::ReductionKind;
 use units::Rank;
 
-use super::schedule::{CollectiveSchedule, PhaseRound, ScheduleError};
+use super::schedule::{CollectiveSchedule, RoundSteps, ScheduleError};
 use super::step::{CombineMode, ReceiveStep, RoundEnd, VectorRange};
 use super::work_vector::{WorkVector, fold_payloads};
 use crate::Payload;
@@ -224,14 +224,14 @@ impl ScheduleExecutor {
 
     /// Completes all rounds whose messages are here.
     fn advance(&mut self, out: &mut Vec<ScheduleAction>) {
-        while let Some(phase) = self.schedule.phase(self.round) {
+        while let Some(steps) = self.schedule.round(self.round) {
             let is_missing = |receive: ReceiveStep| position(&self.pending, self.round, receive.from).is_err();
-            if phase.receives().any(is_missing) {
+            if steps.receives().any(is_missing) {
                 return;
             }
             let kind = self.schedule.kind();
-            apply(kind, &phase, &mut self.vector, &mut self.pending, self.round);
-            if let RoundEnd::FoldKept(part) = phase.end() {
+            apply(kind, &steps, &mut self.vector, &mut self.pending, self.round);
+            if let RoundEnd::FoldKept(part) = steps.end() {
                 self.fold_kept(part);
             }
             if self.pending.is_empty() {
@@ -287,13 +287,13 @@ impl ScheduleExecutor {
 /// that with those of higher ranks (P-56).
 fn apply(
     kind: Option<ReductionKind>,
-    phase: &PhaseRound<'_>,
+    steps: &RoundSteps<'_>,
     vector: &mut WorkVector,
     pending: &mut VecDeque<PendingMessage>,
     round: u32,
 ) {
     let mut left: Option<(VectorRange, Payload)> = None;
-    for receive in phase.receives().filter(|receive| receive.apply != CombineMode::Keep) {
+    for receive in steps.receives().filter(|receive| receive.apply != CombineMode::Keep) {
         let (part, payload) = (receive.part, take(pending, round, receive.from));
         // Empty ranges and barriers need no arithmetic.
         let Some(kind) = kind.filter(|_| receive.apply != CombineMode::Replace) else {

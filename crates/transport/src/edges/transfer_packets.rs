@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use units::{PathId, QpNumber, Time};
 use wire::transfer::{
-    AUTHENTICATED_BYTES, CONSTANT_BYTES, ENCRYPTED_BIT, HEADER_BYTES, TransferHeader, TransferPacketKind,
+    AUTHENTICATED_BYTES, CONSTANT_BYTES, DataHeaders, ENCRYPTED_BIT, HEADER_BYTES, TransferHeader,
+    TransferPacketKind,
 };
 
 use super::edge_event::PacketDrop;
@@ -74,6 +75,8 @@ impl<'a> UnverifiedPart<'a> {
 
 /// What bulk transfers receive.
 pub trait TransferSink {
+    /// What is handed over next arrived at this time.
+    fn set_time(&mut self, now: Time);
     /// A part of a transfer arrived over an edge. The bytes are only valid during the call. False if they are not intact.
     fn handle_part(
         &mut self,
@@ -90,6 +93,7 @@ pub trait TransferSink {
 pub struct NoTransfers;
 
 impl TransferSink for NoTransfers {
+    fn set_time(&mut self, _: Time) {}
     fn handle_part(&mut self, _: QpNumber, _: PathId, _: &TransferHeader, _: UnverifiedPart<'_>) -> bool {
         true
     }
@@ -141,7 +145,8 @@ impl TransferSender<'_> {
     /// # Errors
     /// What the kernel reported, if it accepted nothing.
     pub(super) fn send(&self, template: &TransferHeader, range: &[u8], batch: &mut [u8]) -> io::Result<usize> {
-        let TransferPacketKind::Data { offset, acknowledge_now, probe } = template.kind else { return Ok(0) };
+        let TransferPacketKind::Data { offset, acknowledge_now, .. } = template.kind else { return Ok(0) };
+        let Some(headers) = DataHeaders::new(template) else { return Ok(0) };
         let size = HEADER_BYTES + self.part_bytes;
         let in_call = (MAX_CALL_BYTES / size).min(MAX_CALL_PACKETS).min(self.port.max_gso_segments()).max(1);
         let mac = transfer_mac(template, self.macs, self.direction);
@@ -152,12 +157,11 @@ impl TransferSender<'_> {
             for (part, packet) in chunks_or_empty(call, self.part_bytes).zip(batch.chunks_mut(size)) {
                 let start = length / size * self.part_bytes;
                 let acknowledge_now = acknowledge_now && is_last_call && start + part.len() == call.len();
-                let kind =
-                    TransferPacketKind::Data { offset: offset + (sent + start) as u32, acknowledge_now, probe };
                 let (header, body) = packet.split_first_chunk_mut().expect("a packet has room for its header");
-                let payload_mac = self.macs.copy_payload(part, &mut body[..part.len()]);
-                let header_value = TransferHeader { kind, payload_mac, ..*template };
-                write_header(&header_value, (self.macs, &mac), header, &mut body[..part.len()]);
+                let body = &mut body[..part.len()];
+                let payload_mac = self.macs.copy_payload(part, body);
+                headers.emit(offset + (sent + start) as u32, acknowledge_now, payload_mac, header);
+                protect_data((self.macs, &mac), payload_mac, header, body);
                 length += HEADER_BYTES + part.len();
             }
             match self.send_packets(&batch[..length], size) {
@@ -195,24 +199,24 @@ fn transfer_mac(header: &TransferHeader, macs: &KeyedMacs, direction: EdgeDirect
     TransferMac::new(macs, direction, &bytes[CONSTANT_BYTES])
 }
 
-/// Writes a header with its MAC, and encrypts the body behind it if it is data and must be secret.
-fn write_header(
-    header: &TransferHeader,
+/// Completes a data packet: encrypts the body if it must be secret, and writes the MAC of the header.
+#[inline]
+fn protect_data(
     (macs, mac): (&KeyedMacs, &TransferMac),
-    bytes: &mut [u8; HEADER_BYTES],
+    payload_mac: u64,
+    header: &mut [u8; HEADER_BYTES],
     body: &mut [u8],
 ) {
-    header.emit(bytes);
-    let is_secret = macs.encrypts() && matches!(header.kind, TransferPacketKind::Data { .. }) && !body.is_empty();
+    let is_secret = macs.encrypts() && !body.is_empty();
     if is_secret {
-        bytes[1] |= ENCRYPTED_BIT;
-        let masked = header.payload_mac ^ mac.mask(bytes);
-        bytes[PAYLOAD_MAC].copy_from_slice(&masked.to_be_bytes());
+        header[1] |= ENCRYPTED_BIT;
+        let masked = payload_mac ^ mac.mask(header);
+        header[PAYLOAD_MAC].copy_from_slice(&masked.to_be_bytes());
     }
-    let mac = mac.of(bytes);
-    bytes[AUTHENTICATED_BYTES..].copy_from_slice(&mac);
+    let mac = mac.of(header);
+    header[AUTHENTICATED_BYTES..].copy_from_slice(&mac);
     if is_secret {
-        macs.cipher().apply(&counter_block(bytes), body);
+        macs.cipher().apply(&counter_block(header), body);
     }
 }
 
@@ -226,7 +230,15 @@ pub(super) fn encode(header: &TransferHeader, body: &[u8], macs: &KeyedMacs, dir
     let header = TransferHeader { payload_mac: macs.payload(body), ..*header };
     let mut datagram = [&[0; HEADER_BYTES][..], body].concat();
     let (head, body) = datagram.split_first_chunk_mut().expect("a header");
-    write_header(&header, (macs, &transfer_mac(&header, macs, direction)), head, body);
+    header.emit(head);
+    let mac = transfer_mac(&header, macs, direction);
+    match header.kind {
+        TransferPacketKind::Data { .. } => protect_data((macs, &mac), header.payload_mac, head, body),
+        TransferPacketKind::Acknowledgement { .. } => {
+            let mac = mac.of(head);
+            head[AUTHENTICATED_BYTES..].copy_from_slice(&mac);
+        }
+    }
     datagram
 }
 
@@ -256,8 +268,10 @@ pub(super) fn send_with_faults(
 /// What was found out about the packets of a transfer: all of them share it, and most packets follow one of the same transfer.
 pub(super) struct KnownTransfer {
     constant: [u8; CONSTANT_BYTES.end - CONSTANT_BYTES.start],
-    pub at: UdpPortIndex,
-    pub from: SocketAddr,
+    /// The header of the first of them.
+    header: TransferHeader,
+    at: UdpPortIndex,
+    from: SocketAddr,
     pub edge: QpNumber,
     pub path: PathId,
     mac: TransferMac,
@@ -272,14 +286,21 @@ impl KnownTransfer {
         (edge, path): (QpNumber, PathId),
         (macs, direction): (Arc<KeyedMacs>, EdgeDirection),
     ) -> Option<Self> {
-        let constant = datagram.get(CONSTANT_BYTES)?.try_into().ok()?;
-        let mac = TransferMac::new(&macs, direction, datagram.get(CONSTANT_BYTES)?);
-        Some(Self { constant, at, from, edge, path, mac, macs })
+        let (header, ..) = TransferHeader::parse(datagram).ok()?;
+        let constant = *constant_of(datagram)?;
+        let mac = TransferMac::new(&macs, direction, &constant);
+        Some(Self { constant, header, at, from, edge, path, mac, macs })
     }
 
-    /// True if a datagram is of the same transfer.
-    pub(super) fn includes(&self, datagram: &[u8], at: UdpPortIndex, from: SocketAddr) -> bool {
-        datagram.get(CONSTANT_BYTES) == Some(&self.constant[..]) && (self.at, self.from) == (at, from)
+    /// True if a datagram from there may be of the same transfer.
+    pub(super) fn comes_from(&self, at: UdpPortIndex, from: SocketAddr) -> bool {
+        (self.at, self.from) == (at, from)
+    }
+
+    /// True if a datagram from the same address is of the same transfer.
+    #[inline]
+    pub(super) fn includes(&self, datagram: &[u8]) -> bool {
+        constant_of(datagram) == Some(&self.constant)
     }
 
     /// The header and body of a packet, if its header is authentic.
@@ -288,11 +309,11 @@ impl KnownTransfer {
         datagram: &'d [u8],
         decrypted: &'d mut Vec<u8>,
     ) -> Result<(TransferHeader, UnverifiedPart<'d>), PacketDrop> {
-        let (mut header, mac, bytes) = TransferHeader::parse(datagram).map_err(|_| PacketDrop::Malformed)?;
-        let head: &[u8; HEADER_BYTES] = datagram.first_chunk().ok_or(PacketDrop::Malformed)?;
-        if self.mac.of(head) != mac {
+        let (head, bytes) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(PacketDrop::Malformed)?;
+        if self.mac.of(head) != head[AUTHENTICATED_BYTES..] {
             return Err(PacketDrop::Forged);
         }
+        let mut header = self.header.parse_next(head).map_err(|_| PacketDrop::Malformed)?;
         if head[1] & ENCRYPTED_BIT != 0 {
             header.payload_mac ^= self.mac.mask(head);
             if decrypted.len() < bytes.len() {
@@ -308,6 +329,12 @@ impl KnownTransfer {
         }
         Ok((header, UnverifiedPart::new(bytes, header.payload_mac, &self.macs)))
     }
+}
+
+/// What all packets of a transfer have in common.
+#[inline]
+fn constant_of(datagram: &[u8]) -> Option<&[u8; CONSTANT_BYTES.end - CONSTANT_BYTES.start]> {
+    datagram.get(CONSTANT_BYTES)?.first_chunk()
 }
 
 #[cfg(test)]

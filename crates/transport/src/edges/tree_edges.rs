@@ -468,15 +468,18 @@ impl TreeEdges {
         }
         let mut any = false;
         let mut buffers = self.buffers.take().expect("receiving does not nest");
+        // Reading the clock takes time too: most turns of a thread that waits receive nothing, and read it once.
+        sink.set_time(self.update_clock());
         for port in 0..self.ports.len() {
             if !ready.includes(self.ports[port].as_fd()) {
                 continue;
             }
             for _ in 0..MAX_RECEIVES_PER_PORT {
                 let (filled, more) = self.ports[port].receive_likely(&mut buffers);
+                let at = UdpPortIndex(port as u8);
                 for index in 0..if self.ports[port].is_cut { 0 } else { filled } {
+                    self.known_transfer.take_if(|known| !known.comes_from(at, buffers.meta[index].addr));
                     for (from, datagram, number) in buffers.datagrams(index) {
-                        let at = UdpPortIndex(port as u8);
                         if transfer::is_transfer_packet(datagram) {
                             self.handle_transfer(at, from, datagram, sink);
                         } else {
@@ -495,7 +498,9 @@ impl TreeEdges {
             any |= self.receive_multicast(ready, &mut buffers, inputs);
         }
         self.buffers = Some(buffers);
-        self.update_clock();
+        if any {
+            self.update_clock();
+        }
         any
     }
 
@@ -595,7 +600,7 @@ impl TreeEdges {
     }
 
     fn handle_transfer(&mut self, at: UdpPortIndex, from: SocketAddr, datagram: &[u8], sink: &mut dyn TransferSink) {
-        if !self.known_transfer.as_ref().is_some_and(|known| known.includes(datagram, at, from)) {
+        if !self.known_transfer.as_ref().is_some_and(|known| known.includes(datagram)) {
             self.known_transfer = self.identify_transfer(at, from, datagram);
         }
         let Some(known) = &self.known_transfer else {

@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use checksum::SecretHash;
 use manager::AuthKey;
-use siphasher::sip::{SipHasher13, SipHasher24};
+use siphasher::sip::SipHasher24;
 use units::QpNumber;
 use wire::Bth;
 use wire::transfer::HEADER_BYTES;
 
 use super::payload_cipher::PayloadCipher;
+use super::sip_words::SipWords;
 
 /// The MAC of a message.
 pub(crate) type MessageMac = [u8; MAC_BYTES];
@@ -75,7 +76,7 @@ pub struct KeyedMacs {
     key: AuthKey,
     hash: SecretHash,
     /// Of payloads of transfers: SipHash-1-3, because there are hundreds of packets per megabyte, and each lives for milliseconds.
-    payload_function: SipHasher13,
+    payload_function: SipWords,
     cipher: OnceLock<PayloadCipher>,
     encrypts: AtomicBool,
 }
@@ -91,7 +92,7 @@ impl KeyedMacs {
             count += 1;
             hasher.finish()
         };
-        let payload_function = SipHasher13::new_with_keys(draw(), draw());
+        let payload_function = SipWords::new(draw(), draw());
         let hash = SecretHash::new(draw);
         Self { key, hash, payload_function, cipher: OnceLock::new(), encrypts: AtomicBool::new(false) }
     }
@@ -167,9 +168,8 @@ impl KeyedMacs {
 
     #[inline]
     fn finish_payload(&self, hash: [u64; 2], length: usize) -> u64 {
-        let mut hasher = self.payload_function;
-        with_length(hash, length).into_iter().for_each(|word| hasher.write_u64(word));
-        hasher.finish()
+        let [low, high] = with_length(hash, length);
+        self.payload_function.word(low).word(high).finish(0, 0)
     }
 }
 
@@ -188,17 +188,19 @@ pub(crate) fn message_name(direction: EdgeDirection, bth: &Bth) -> [u64; 2] {
 /// The MACs of the headers of one transfer: what they have in common is hashed once. With SipHash-1-3, like the payloads.
 #[derive(Clone)]
 pub(crate) struct TransferMac {
-    common: SipHasher13,
+    common: SipWords,
 }
 
 impl TransferMac {
     /// For packets whose headers have these bytes in common.
     pub(crate) fn new(macs: &KeyedMacs, direction: EdgeDirection, constant: &[u8]) -> Self {
-        let mut common = SipHasher13::new_with_key(&macs.key.0);
-        common.write_u64(direction.0);
-        common.write(constant);
+        let mut common = SipWords::with_key(&macs.key.0).word(direction.0);
         // A whole number of words, so that the rest is hashed word by word.
-        common.write(&[0; 8][constant.len() % 8..]);
+        for bytes in constant.chunks(8) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            common = common.word(u64::from_le_bytes(word));
+        }
         Self { common }
     }
 
@@ -206,20 +208,15 @@ impl TransferMac {
     #[inline]
     pub(crate) fn of(&self, header: &[u8; HEADER_BYTES]) -> MessageMac {
         let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| header[at + index]));
-        let mut hasher = self.common;
-        hasher.write_u64(word(32));
-        hasher.write_u64(word(40));
-        hasher.write_u16(u16::from_be_bytes([header[0], header[1]]));
-        hasher.finish().to_be_bytes()
+        let first = u64::from(u16::from_be_bytes([header[0], header[1]]));
+        self.common.word(word(32)).word(word(40)).finish(first, 2).to_be_bytes()
     }
 
     /// What hides the MAC of an encrypted payload: it depends on the payload alone, and equal payloads shall not look alike.
     pub(crate) fn mask(&self, header: &[u8; HEADER_BYTES]) -> u64 {
-        let mut hasher = self.common;
+        let word = u64::from_le_bytes(std::array::from_fn(|index| header[32 + index]));
         // Shorter than what the MAC covers, so that neither is taken for the other.
-        hasher.write(&header[32..40]);
-        hasher.write(&header[..2]);
-        hasher.finish()
+        self.common.word(word).finish(u64::from(u16::from_le_bytes([header[0], header[1]])), 2)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod keyed_macs;
 mod payload_cipher;
+mod sip_words;
 
 pub(crate) use keyed_macs::{EdgeDirection, MAC_BYTES, MessageMac, TransferMac, message_name};
 pub use keyed_macs::{EdgeSide, KeyedMacs};

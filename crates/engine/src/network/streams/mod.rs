@@ -200,11 +200,6 @@ impl StreamTable {
             || !self.arrived.is_empty()
     }
 
-    /// Sets the time at which what arrives next arrives, and at which what is sent next is sent.
-    pub(super) fn set_time(&mut self, now: Time) {
-        self.now = now;
-    }
-
     /// Makes messages of the schedules that may be sent now, and updates how much of each is available.
     fn queue_messages(&mut self) {
         for (key, operation) in self.operations.iter_mut() {
@@ -572,6 +567,11 @@ fn next_path(tree_edges: &TreeEdges, rank: Rank, path: u8) -> u8 {
 }
 
 impl TransferSink for StreamTable {
+    /// Also the time at which what is sent next is sent.
+    fn set_time(&mut self, now: Time) {
+        self.now = now;
+    }
+
     fn handle_part(
         &mut self,
         edge: QpNumber,

@@ -52,6 +52,35 @@ fn the_number_of_rounds_matches_the_formula() {
 }
 
 #[test]
+fn a_table_has_the_steps_that_the_patterns_compute() {
+    let root = Rank(0);
+    let CollectiveOperation::AllReduce { kind } = ALL_REDUCE else { unreachable!("it is an allreduce") };
+    let cases = [
+        (CollectiveAlgorithm::RecursiveDoubling, ALL_REDUCE),
+        (CollectiveAlgorithm::RecursiveKing { radix: 3 }, ALL_REDUCE),
+        (CollectiveAlgorithm::Rabenseifner, ALL_REDUCE),
+        (CollectiveAlgorithm::Ring, ALL_REDUCE),
+        (CollectiveAlgorithm::Tree { radix: 3 }, CollectiveOperation::Reduce { root, kind }),
+        (CollectiveAlgorithm::ScatterAllgather, CollectiveOperation::Broadcast { root }),
+        (CollectiveAlgorithm::Chain, CollectiveOperation::Broadcast { root }),
+        (CollectiveAlgorithm::Dissemination { radix: 2 }, CollectiveOperation::Barrier),
+    ];
+    for (algorithm, collective) in cases {
+        for size in sizes() {
+            let bytes = if collective == CollectiveOperation::Barrier { 0 } else { 4000 };
+            for schedule in schedules(algorithm, collective, size, bytes) {
+                let table = schedule.clone().compiled();
+                for round in 0..=schedule.rounds() {
+                    assert_eq!(table.sends(round).collect::<Vec<_>>(), schedule.sends(round).collect::<Vec<_>>());
+                    assert_eq!(table.receives(round).collect::<Vec<_>>(), schedule.receives(round).collect::<Vec<_>>());
+                    assert_eq!(table.next_round(round), schedule.next_round(round), "{algorithm} {size} {round}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn recursive_k_ing_needs_no_extra_rounds_if_a_smaller_last_group_fits() {
     let king = |radix, size| rounds(CollectiveAlgorithm::RecursiveKing { radix }, ALL_REDUCE, size);
     assert_eq!(king(4, 64), 3);

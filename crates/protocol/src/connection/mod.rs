@@ -413,6 +413,11 @@ impl<M: Clone> Connection<M> {
         self.sender.outstanding()
     }
 
+    /// Timeouts in a row without a sign of life, on all paths.
+    pub fn timeouts(&self) -> u8 {
+        self.sender.total_timeouts()
+    }
+
     /// The number of the first unacknowledged frame.
     pub fn first_unacknowledged(&self) -> Psn {
         self.sender.first_unacknowledged()

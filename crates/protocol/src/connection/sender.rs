@@ -450,6 +450,11 @@ impl<M: Clone> Sender<M> {
         self.timeouts
     }
 
+    /// The number of timeouts in a row on all paths.
+    pub(super) fn total_timeouts(&self) -> u8 {
+        self.total_timeouts
+    }
+
     /// Retransmits overdue frames. Returns the number of timeouts in a row on this path.
     pub(super) fn handle_timeout(
         &mut self,

@@ -418,6 +418,11 @@ impl<M: Clone> Connection<M> {
         self.sender.total_timeouts()
     }
 
+    /// How long the peer has not responded to what is unacknowledged; zero before the first timeout.
+    pub fn silence(&self, now: Time) -> Span {
+        self.sender.silence(now)
+    }
+
     /// The number of the first unacknowledged frame.
     pub fn first_unacknowledged(&self) -> Psn {
         self.sender.first_unacknowledged()

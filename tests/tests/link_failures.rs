@@ -1,11 +1,12 @@
 //! Connections over links that fail: two hosts as network namespaces with two links each, and queue pairs that bounce or stream
 //! messages while the first link fails in every way a network can.
 //!
-//! Checks that every message arrives once, in order and unaltered, and that both ends end up on the second path. Prints the
-//! longest pause (`--nocapture`). With `--ignored`: a gibibyte for each cut, each cut at another moment; and each cut several
-//! times, also with a switch between the hosts, where the median pause is printed and has a generous limit. A busy machine
-//! causes pauses of its own, so the longest pause before the cut is subtracted. With `chrt --rr 1` before the command they
-//! hardly matter; then the kernel's limit on real-time processes causes a pause of 50 ms every second.
+//! Checks that every message arrives once, in order and unaltered, that no end goes back to the path that was cut before a
+//! probe of it is answered, and that both ends end up on the second path. Prints the longest pause (`--nocapture`). With
+//! `--ignored`: a gibibyte for each cut, each cut at another moment; and each cut several times, also with a switch between
+//! the hosts, where the median pause is printed. What happened is judged, not how long it took: `pleach bench migration`
+//! has the times. A busy machine causes pauses of its own, so the longest pause before the cut is subtracted. With `chrt --rr 1`
+//! before the command they hardly matter; then the kernel's limit on real-time processes causes a pause of 50 ms every second.
 //!
 //! A cut is *noticed* if the kernel of one host reports it; the other host need not, since the end that migrates informs it
 //! (P-23). A link that goes down takes its peer's carrier down only if both are ends of one cable; behind a switch the kernel
@@ -16,7 +17,7 @@ mod between_hosts {
     use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
-    use protocol::connection::path::{MigrationRole, PathEvent};
+    use protocol::connection::path::{MigrationCause, MigrationRole, PathEvent};
     use protocol::queue_pair::QpOperation;
     use tests::hosts::{Corruption, Direction, Hosts, HostsBuilder, Wiring};
     use transport::udp::{Endpoint, EndpointEvent, EndpointOptions, QueuePairSetup, UdpPortIndex, UdpRoute};
@@ -79,9 +80,52 @@ mod between_hosts {
     struct EndReport {
         /// When a message arrived, and how long after the previous one; short pauses are left out.
         pauses: Vec<(Instant, Duration)>,
-        migrations: Vec<PathEvent>,
+        path_events: Vec<PathEvent>,
         last_path: Option<PathId>,
         damaged: u64,
+    }
+
+    impl EndReport {
+        fn migrations(&self) -> Vec<PathEvent> {
+            self.path_events.iter().copied().filter(|event| matches!(event, PathEvent::Migrated { .. })).collect()
+        }
+    }
+
+    /// The path that is cut.
+    const CUT: PathId = PathId(0);
+
+    /// The first move of an end back to the path that was cut, without an answered probe since the end left it. An end that follows its
+    /// peer need not have one: then the peer's move is judged.
+    fn return_without_an_answer(events: &[PathEvent]) -> Option<PathEvent> {
+        let mut has_answered = true;
+        for event in events {
+            match event {
+                PathEvent::Migrated { from: CUT, .. } => has_answered = false,
+                // Both come of a reply that arrived over the path.
+                PathEvent::Armed(CUT) | PathEvent::Recovered(CUT) => has_answered = true,
+                PathEvent::Migrated { to: CUT, cause, .. } if !has_answered && *cause != MigrationCause::Followed => {
+                    return Some(*event);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_return_to_the_cut_path_is_right_only_after_an_answer_or_behind_the_peer() {
+        let moved = |from, to, cause| PathEvent::Migrated { from: PathId(from), to: PathId(to), cause };
+        let away = moved(0, 1, MigrationCause::Followed);
+        let back = moved(1, 0, MigrationCause::Timeout);
+        assert_eq!(return_without_an_answer(&[PathEvent::Armed(PathId(1)), away]), None);
+        assert_eq!(return_without_an_answer(&[away, back]), Some(back));
+        assert_eq!(return_without_an_answer(&[away, PathEvent::Recovered(PathId(1)), back]), Some(back));
+        assert_eq!(return_without_an_answer(&[PathEvent::Recovered(CUT), away, back]), Some(back));
+        for answer in [PathEvent::Recovered(CUT), PathEvent::Armed(CUT)] {
+            assert_eq!(return_without_an_answer(&[away, answer, back]), None);
+            assert_eq!(return_without_an_answer(&[away, answer, back, away, back]), Some(back));
+        }
+        assert_eq!(return_without_an_answer(&[away, moved(1, 0, MigrationCause::Followed)]), None);
     }
 
     /// The state that both ends and the thread that cuts share.
@@ -150,8 +194,8 @@ mod between_hosts {
                         EndpointEvent::Path { event, .. } => {
                             if let PathEvent::Migrated { to, .. } = event {
                                 paths[mine].store(to.0, Ordering::Relaxed);
-                                report.migrations.push(event);
                             }
+                            report.path_events.push(event);
                         }
                     }
                 }
@@ -243,9 +287,12 @@ mod between_hosts {
             "{name}: longest pause {:.1?}, before the cut {:.1?}, {:?}",
             pauses.since,
             pauses.before,
-            seen.iter().map(|seen| &seen.migrations).collect::<Vec<_>>()
+            seen.iter().map(EndReport::migrations).collect::<Vec<_>>()
         );
-        assert!(seen[0].migrations.len() + seen[1].migrations.len() > 0, "no end migrated: {seen:?}");
+        assert!(seen.iter().any(|seen| !seen.migrations().is_empty()), "no end migrated: {seen:?}");
+        for seen in &seen {
+            assert_eq!(return_without_an_answer(&seen.path_events), None, "{:?}", seen.path_events);
+        }
         // The end that sends must have migrated; an end that only acknowledges follows its peer.
         assert_eq!(seen[0].last_path, Some(PathId(1)), "{seen:?}");
         Some(pauses)
@@ -270,8 +317,8 @@ mod between_hosts {
         }
     }
 
-    /// The same cut several times: the median pause is short.
-    fn check_median_pause(name: &str, detection: CutDetection, cut: impl Fn(&Hosts)) {
+    /// The same cut several times, and the median pause.
+    fn print_median_pause(name: &str, detection: CutDetection, cut: impl Fn(&Hosts)) {
         const RUNS: usize = 5;
         for (wiring, load) in [Wiring::Direct, Wiring::Switched]
             .into_iter()
@@ -283,7 +330,6 @@ mod between_hosts {
             added.sort_unstable();
             let Some(median) = added.get(RUNS / 2) else { return };
             println!("{name}: {median:.1?} in the median, usually at most {:?}", detection.usual_pause());
-            assert!(*median <= 10 * detection.usual_pause(), "{name}: {added:?}");
         }
     }
 
@@ -323,7 +369,7 @@ mod between_hosts {
                     #[test]
                     #[ignore = "long: twenty runs for each cut"]
                     fn $name() {
-                        super::check_median_pause(stringify!($name), CutDetection::$kind, $cut);
+                        super::print_median_pause(stringify!($name), CutDetection::$kind, $cut);
                     }
                 )*
             }

@@ -136,6 +136,9 @@ fn mac_of(key: &EndpointSecret, bytes: &[u8]) -> [u8; MAC_BYTES] {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::endpoint_address::EndpointPath;

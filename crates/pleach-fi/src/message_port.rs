@@ -431,10 +431,25 @@ impl MessagePort {
             if matches!(self.peers[peer as usize].state, PeerState::Connected { .. })
                 && let Some(cause) = self.messenger.lost(Rank(peer))
             {
-                let why = format!("{cause}");
+                let silence = self.silence_of(peer);
+                let seconds = silence.as_nanos() as f64 / 1e9;
+                let why = if silence == Span::ZERO {
+                    format!("{cause}")
+                } else {
+                    format!("{cause}, after {seconds:.1} s without an answer")
+                };
                 self.lose(peer, &why);
             }
         }
+    }
+
+    /// How long the queue pairs to a peer have had no answer; zero if none of them waits for one, as within a host.
+    fn silence_of(&mut self, peer: PeerIndex) -> Span {
+        let now = self.messenger.transport().now();
+        let endpoint = self.messenger.transport().udp().endpoint();
+        let pairs = self.peers[peer as usize].queue_pairs.iter();
+        let silences = pairs.filter_map(|number| Some(endpoint.machine(*number)?.connection().silence(now)));
+        silences.max().unwrap_or(Span::ZERO)
     }
 
     /// Gives a peer up: everything that waits for it fails with the reason.

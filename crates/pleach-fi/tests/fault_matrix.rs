@@ -6,11 +6,15 @@ use std::time::{Duration, Instant};
 
 use fabric::abi::*;
 use fabric::{Node, connect_nodes, pattern};
-use namespaces::hosts::{Corruption, Direction, HostLink, Hosts};
+use namespaces::NamespaceError;
+use namespaces::hosts::{Corruption, Direction, Hosts, HostsBuilder};
 
 /// How long messages travel before a fault, and with it.
 const BEFORE: Duration = Duration::from_millis(100);
 const DURING: Duration = Duration::from_millis(700);
+const LINKS: usize = 2;
+const MTU: u32 = 9_000;
+const LOW_MTU: u32 = 1_400;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
@@ -18,13 +22,17 @@ enum Fault {
     SilentDrop,
     Corruption,
     PathFlap,
+    /// On all links of a host, for good: no path carries the packets on which the ends have agreed.
+    MtuLowered,
 }
 
 impl Fault {
-    const ALL: [Self; 4] = [Self::LinkDown, Self::SilentDrop, Self::Corruption, Self::PathFlap];
+    const ALL: [Self; 5] = [Self::LinkDown, Self::SilentDrop, Self::Corruption, Self::PathFlap, Self::MtuLowered];
 
-    fn begin(self, link: HostLink<'_>) {
+    fn begin(self, hosts: &Hosts) {
+        let link = hosts.link(0, 0);
         let begun = match self {
+            Self::MtuLowered => set_mtu(hosts, LOW_MTU),
             Self::LinkDown | Self::PathFlap => link.down(),
             Self::SilentDrop => link.drop_silently(Direction::Both),
             Self::Corruption => {
@@ -33,6 +41,15 @@ impl Fault {
         };
         begun.expect("a fault");
     }
+
+    fn end(self, hosts: &Hosts) {
+        let ended = if self == Self::MtuLowered { set_mtu(hosts, MTU) } else { hosts.link(0, 0).heal() };
+        ended.expect("whole links");
+    }
+}
+
+fn set_mtu(hosts: &Hosts, bytes: u32) -> Result<(), NamespaceError> {
+    (0..LINKS).try_for_each(|link| hosts.link(0, link).set_mtu(bytes))
 }
 
 /// One message there and back; how long it took.
@@ -53,15 +70,16 @@ fn round_trip(nodes: &mut [Node; 2], number: usize, length: usize) -> Duration {
 }
 
 /// Messages of one length while a link fails and is whole again; the longest round trip.
-fn messages_through(fault: Fault, link: HostLink<'_>, nodes: &mut [Node; 2], length: usize) -> Duration {
+fn messages_through(fault: Fault, hosts: &Hosts, nodes: &mut [Node; 2], length: usize) -> Duration {
     let (began, mut longest, mut number) = (Instant::now(), Duration::ZERO, 0);
     let (mut has_begun, mut is_down, mut flapped) = (false, false, Instant::now());
     while began.elapsed() < BEFORE + DURING {
         if !has_begun && began.elapsed() > BEFORE {
-            fault.begin(link);
+            fault.begin(hosts);
             (has_begun, is_down, flapped) = (true, true, Instant::now());
         }
         if has_begun && fault == Fault::PathFlap && flapped.elapsed() > Duration::from_millis(60) {
+            let link = hosts.link(0, 0);
             if is_down { link.up() } else { link.down() }.expect("a link");
             (is_down, flapped) = (!is_down, Instant::now());
         }
@@ -69,7 +87,7 @@ fn messages_through(fault: Fault, link: HostLink<'_>, nodes: &mut [Node; 2], len
         number += 1;
     }
     assert!(number > 20, "{fault:?}: only {number} messages of {length} bytes");
-    link.heal().expect("a whole link");
+    fault.end(hosts);
     longest
 }
 
@@ -77,7 +95,7 @@ fn messages_through(fault: Fault, link: HostLink<'_>, nodes: &mut [Node; 2], len
 fn no_message_is_lost_or_wrong_whatever_a_link_does() {
     // SAFETY: this program has one test, whose threads do not exist yet.
     unsafe { std::env::set_var("PLEACH_ADDRESSES", "") };
-    let hosts = Hosts::new(2, 2).expect("namespaces");
+    let hosts = HostsBuilder::new(2, LINKS).mtu(MTU).build().expect("namespaces");
     fabric::library();
     for fault in Fault::ALL {
         for length in [1_000, 300_000] {
@@ -85,7 +103,7 @@ fn no_message_is_lost_or_wrong_whatever_a_link_does() {
             let mut nodes = [open(0), open(1)];
             connect_nodes(&mut nodes);
             round_trip(&mut nodes, 0, length);
-            let longest = messages_through(fault, hosts.link(0, 0), &mut nodes, length);
+            let longest = messages_through(fault, &hosts, &mut nodes, length);
             println!("{fault:?}, {length} bytes: the longest round trip took {longest:?}");
             assert!(longest < Duration::from_millis(500), "{fault:?}, {length} bytes: {longest:?}");
         }

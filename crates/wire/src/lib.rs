@@ -9,7 +9,8 @@
 //!
 //! Reading order: [`Opcode`] and [`Bth`], the headers that may follow them, the headers before them ([`Lrh`],
 //! [`Grh`]), a whole [`Packet`], its two framings [`link_frame`] and [`rocev2`], and Pleach's own messages inside a
-//! packet, [`aggregation`]. [`transfer`] has packets of its own, for long vectors.
+//! packet, [`aggregation`]. [`transfer`] has packets of its own, for long vectors; [`packet_chunk`] cuts packets for paths that
+//! do not carry them.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ mod extended;
 pub mod link_frame;
 mod opcode;
 mod packet;
+pub mod packet_chunk;
 pub mod rocev2;
 mod route;
 pub mod transfer;

@@ -4,6 +4,7 @@ use bolero::check;
 use units::{ChildIndex, Epoch, GroupId, OpId, SegmentIndex};
 use wire::aggregation::{AggregationHeader, AggregationMessageKind, ElementCode, OperatorCode};
 use wire::link_frame::LinkFrame;
+use wire::packet_chunk::{CHUNK_BYTES, ChunkHeader};
 use wire::transfer::{self, TransferHeader};
 use wire::{Aeth, Bth, Deth, Grh, IcrcCoverage, Immediate, Lrh, PacketHeaders, ProbeToken, Reth, SackBitmap, rocev2};
 
@@ -46,6 +47,9 @@ fn parse_everything(bytes: &[u8]) {
     let _ = PacketHeaders::parse(bytes);
     let _ = (Aeth::parse(bytes), Bth::parse(bytes), Deth::parse(bytes), Grh::parse(bytes), Immediate::parse(bytes));
     let _ = (Lrh::parse(bytes), Reth::parse(bytes), ProbeToken::parse(bytes), SackBitmap::parse(bytes));
+    if let Ok((header, chunk)) = ChunkHeader::parse(bytes) {
+        assert!(header.index < header.count && chunk.len() <= CHUNK_BYTES);
+    }
     if let Ok((_, _, payload)) = TransferHeader::parse(bytes) {
         let ranges = transfer::parse_missing(payload).count();
         assert!(ranges <= bytes.len(), "{ranges} ranges in {} bytes", bytes.len());

@@ -14,8 +14,8 @@ const LENGTH_LIMIT_LINES: usize = 700;
 /// Sources that may be longer, each with its reason.
 const LONG_SOURCES: [&str; 0] = [];
 
-/// Folders with files that other programs wrote; they may contain tabs.
-const FOREIGN_TEXT: [&str; 2] = ["/fixtures/", "/snapshots/"];
+/// Folders with files that other programs wrote, and inputs of fuzz targets; they may contain tabs.
+const FOREIGN_TEXT: [&str; 3] = ["/fixtures/", "/snapshots/", "/corpus/"];
 
 /// Paths of one machine and hosts of package mirrors, which do not exist elsewhere. Assembled from parts, so that the
 /// check does not find this list.

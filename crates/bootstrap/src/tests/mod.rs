@@ -1,6 +1,7 @@
 //! Complete jobs on loopback, with ranks as threads or processes.
 
 mod after_joining;
+mod fuzz;
 mod joining;
 mod membership_trials;
 

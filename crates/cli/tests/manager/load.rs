@@ -1,4 +1,7 @@
 //! A node under load for minutes: 1,000 groups of 256 children, 10,000 operations in flight, every result checked, no growth of memory.
+//!
+//! The long form needs a machine of its own. On a busy one the sockets of node and test overflow, and if 30 transmissions in a row to one
+//! child (8 s at least) or their acknowledgements are lost, the node takes that child for lost: "group 10: LostPeer(65)" at a load of 15.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -26,7 +29,7 @@ struct Load {
     children: u32,
     seconds: u64,
     /// So many operations must be in flight at one of the node's reports. Few groups are done between two reports.
-    min_in_flight: u32,
+    min_in_flight_at_node: u32,
 }
 
 /// A leader of a group: how many operations it has started and completed.
@@ -122,6 +125,16 @@ impl Members {
         was_busy
     }
 
+    /// Operations in flight: started and not completed by each leader of their group.
+    fn in_flight(&self) -> u64 {
+        let mut least: HashMap<u32, u64> = HashMap::new();
+        for member in self.members.values() {
+            let of_group = least.entry(member.group).or_insert(u64::MAX);
+            *of_group = (*of_group).min(member.started - member.completed);
+        }
+        least.values().sum()
+    }
+
     fn join_groups(client: &mut ManagerClient, load: Load) -> Self {
         let address = ["127.0.0.1:0".parse().expect("an address")];
         let mut tree_edges = TreeEdges::open(&address, FaultInjector::default()).expect("a socket");
@@ -176,7 +189,7 @@ fn keep_busy(load: Load) {
     client.open_job("load", Some(Quota { groups: 1_024, operations: 1 << 16, bytes: 1 << 32 })).expect("admitted");
     let mut members = Members::join_groups(&mut client, load);
     members.start_all();
-    let (began, mut warm, mut most_in_flight) = (Instant::now(), None, 0);
+    let (began, mut warm, mut most_at_node, mut least_in_flight) = (Instant::now(), None, 0, u64::MAX);
     let mut next_look = Instant::now();
     while began.elapsed() < Duration::from_secs(load.seconds) {
         if !members.turn() {
@@ -185,7 +198,8 @@ fn keep_busy(load: Load) {
         if next_look <= Instant::now() {
             next_look = Instant::now() + Duration::from_secs(1);
             let status = client.status().expect("it answers");
-            most_in_flight = most_in_flight.max(status.nodes[0].report.in_flight);
+            most_at_node = most_at_node.max(status.nodes[0].report.in_flight);
+            least_in_flight = least_in_flight.min(members.in_flight());
             if warm.is_none() && began.elapsed() > Duration::from_secs(load.seconds / 4) {
                 warm = Some(resident_bytes(node.id()));
             }
@@ -194,8 +208,8 @@ fn keep_busy(load: Load) {
     let (warm, end) = (warm.expect("it ran long enough"), resident_bytes(node.id()));
     let operations = members.completed / u64::from(load.children);
     println!(
-        "{} groups of {} children, {} s: {operations} operations, at most {most_in_flight} in flight at a report; the node took {} KiB \
-         after a quarter of the time, {} KiB at the end",
+        "{} groups of {} children, {} s: {operations} operations, at least {least_in_flight} in flight, at most {most_at_node} at a \
+         report of the node; the node took {} KiB after a quarter of the time, {} KiB at the end",
         load.groups,
         load.children,
         load.seconds,
@@ -203,17 +217,18 @@ fn keep_busy(load: Load) {
         end >> 10
     );
     assert!(end <= warm + warm / 20 + (1 << 20), "the node grew from {} to {} KiB", warm >> 10, end >> 10);
-    assert!(most_in_flight >= load.min_in_flight, "{most_in_flight} in flight");
+    assert!(least_in_flight >= u64::from(load.groups) * OPERATIONS, "only {least_in_flight} in flight");
+    assert!(most_at_node >= load.min_in_flight_at_node, "only {most_at_node} in flight at the node's reports");
     assert!(operations > u64::from(load.groups), "{operations} operations in all");
 }
 
 #[test]
 fn a_node_with_hundreds_of_operations_in_flight_does_not_grow() {
-    keep_busy(Load { groups: 50, children: 16, seconds: 6, min_in_flight: 1 });
+    keep_busy(Load { groups: 50, children: 16, seconds: 6, min_in_flight_at_node: 1 });
 }
 
 #[test]
 #[ignore = "long: five minutes"]
 fn a_node_with_a_thousand_groups_of_256_children_does_not_grow_at_length() {
-    keep_busy(Load { groups: 1_000, children: 256, seconds: 300, min_in_flight: 5_000 });
+    keep_busy(Load { groups: 1_000, children: 256, seconds: 300, min_in_flight_at_node: 5_000 });
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use manager::message::{GroupKey, NodeReport};
 use manager::{AggregationNodeId, ControlError, DistributionSpec as Spread, SeatChild, SeatSpec};
 use protocol::aggregation::{
-    AggregationAction, AggregationNode, DownwardDelivery, EdgeIndex, ImplicitAck, NodeCounters, NodeLoad, Outbox,
-    ParentLink, Plane, SeatConfig,
+    AggregationAction, AggregationNode, DownwardDelivery, EdgeIndex, ImplicitAck, LostNeighbour, NodeCounters,
+    NodeLoad, Outbox, ParentLink, Plane, SeatConfig,
 };
 use protocol::connection::Paths;
 use protocol::connection::path::{MigrationRole, PathPolicy};
@@ -175,7 +175,7 @@ impl NodeDataPlane {
 impl InstalledSeat {
     /// A lost neighbour, reported once.
     fn trouble(&mut self, group: GroupId) -> Option<SeatFailure> {
-        let peer = self.node.lost_peer().filter(|_| !self.loss_reported)?;
+        let LostNeighbour { peer, silence } = self.node.lost_peer().filter(|_| !self.loss_reported)?;
         self.loss_reported = true;
         let name = self.names.get(&peer);
         let who = match (AggregationNodeId::from_peer(peer), name) {
@@ -185,7 +185,8 @@ impl InstalledSeat {
             (Some(number), None) => format!("node {}", number.0),
         };
         let group = GroupKey { group, epoch: self.epoch };
-        Some(SeatFailure { group, what: format!("{who} does not answer") })
+        let seconds = silence.as_nanos() as f64 / 1e9;
+        Some(SeatFailure { group, what: format!("{who} does not answer for {seconds:.1} s") })
     }
 }
 

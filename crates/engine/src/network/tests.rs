@@ -2,9 +2,11 @@
 
 mod block_operations;
 mod multicast_operations;
+mod replayed_packets;
 mod streamed_operations;
 mod tree_switches;
 mod whole_messages;
+mod wiretap;
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,7 @@ use super::*;
 use crate::aggregation::NodeDataPlane;
 use control::DataPlane;
 use transport::udp::FaultInjector;
+use wiretap::{Party, Wiretap};
 
 const KEY: AuthKey = AuthKey([5; 16]);
 const WORLD: GroupId = GroupId(0);
@@ -46,6 +49,11 @@ fn first_edge(group: GroupId) -> u32 {
 
 struct TestCluster {
     window: u32,
+    /// The epoch and the key of the next tree.
+    epoch: Epoch,
+    tree_key: AuthKey,
+    /// Packets pass through it, if there is one.
+    wiretap: Option<Wiretap>,
     /// The method through the tree, if there is one.
     method: InterHostMethod,
     networks: Vec<LeaderNetwork>,
@@ -61,14 +69,22 @@ fn sum() -> CollectiveOperation {
 
 impl TestCluster {
     fn new(size: u32, fault_injector: &FaultInjector) -> Self {
+        Self::with_wiretap(size, fault_injector, None)
+    }
+
+    fn with_wiretap(size: u32, fault_injector: &FaultInjector, mut wiretap: Option<Wiretap>) -> Self {
         let mut networks: Vec<LeaderNetwork> =
             (0..size).map(|_| LeaderNetwork::open(&loopback(), fault_injector.clone()).expect("a socket")).collect();
-        let addresses: Vec<Vec<SocketAddr>> = networks.iter().map(LeaderNetwork::addresses).collect();
+        let bound: Vec<Vec<SocketAddr>> = networks.iter().map(LeaderNetwork::addresses).collect();
         for (rank, network) in networks.iter_mut().enumerate() {
             let me = Rank(rank as u32);
+            let seen = |(other, bound): (usize, &Vec<SocketAddr>)| match &mut wiretap {
+                Some(wiretap) if other != rank => wiretap.seen_by(Party::Leader(rank), Party::Leader(other), bound),
+                _ => bound.clone(),
+            };
             network.connect_mesh(MeshConfig {
                 me,
-                addresses: addresses.clone(),
+                addresses: bound.iter().enumerate().map(seen).collect(),
                 key: KEY,
                 fragment_bytes: 1000,
                 link_bytes: 1500,
@@ -76,7 +92,20 @@ impl TestCluster {
             network.enter(WORLD, (0..size).map(Rank).collect(), me);
         }
         let handles = vec![Vec::new(); size as usize];
-        Self { window: WINDOW, method: InterHostMethod::Aggregation, handles, networks, nodes: Vec::new() }
+        let (method, nodes) = (InterHostMethod::Aggregation, Vec::new());
+        Self { window: WINDOW, epoch: Epoch(1), tree_key: KEY, wiretap, method, handles, networks, nodes }
+    }
+
+    /// The addresses at which a process reaches another one.
+    fn addresses(&mut self, viewer: Party, of: Party) -> Vec<SocketAddr> {
+        let bound = match of {
+            Party::Leader(leader) => self.networks[leader].addresses(),
+            Party::Node(node) => self.nodes[node].addresses(),
+        };
+        match &mut self.wiretap {
+            Some(wiretap) => wiretap.seen_by(viewer, of, &bound),
+            None => bound,
+        }
     }
 
     /// Two leaf nodes below a root; the first leaf has all leaders but two.
@@ -85,9 +114,10 @@ impl TestCluster {
     }
 
     fn attach_tree_with(&mut self, fault_injector: &FaultInjector, distribution: DistributionSpec) {
-        let opened = self.start_nodes(fault_injector, distribution, GroupId(9));
-        for network in &mut self.networks {
-            network.attach_tree(WORLD, opened.clone()).expect("a plan for this group");
+        self.start_nodes(fault_injector, distribution, GroupId(9));
+        for leader in 0..self.networks.len() {
+            let opened = self.describe_tree(leader, distribution, GroupId(9));
+            self.networks[leader].attach_tree(WORLD, opened).expect("a plan for this group");
         }
     }
 
@@ -98,15 +128,15 @@ impl TestCluster {
         distribution: DistributionSpec,
         group: GroupId,
     ) -> GroupDescriptor {
-        let (size, window) = (self.networks.len() as u32, self.window);
+        let (window, epoch, key) = (self.window, self.epoch, self.tree_key);
         let first_edge = first_edge(group);
-        let mut nodes: Vec<NodeDataPlane> =
+        self.nodes =
             (0..3).map(|_| NodeDataPlane::open(&loopback(), fault_injector.clone()).expect("a socket")).collect();
         let spec = |node: u32, parent, children| SeatSpec {
             ticket: JobTicket { job: JobId(1), key: KEY },
             group,
-            epoch: Epoch(1),
-            key: KEY,
+            epoch,
+            key,
             node: number(node),
             name: format!("node {node}"),
             window,
@@ -115,45 +145,46 @@ impl TestCluster {
             parent,
             children,
         };
-        let shares = [0..size - 2, size - 2..size];
         let mut below_root = Vec::new();
-        for (leaf, share) in shares.iter().enumerate() {
+        for (leaf, share) in self.shares().into_iter().enumerate() {
             let edge = QpNumber(first_edge + 0x80 + leaf as u32);
-            let children = share.clone().map(|leader| ChildSpec {
+            let children = share.map(|leader| ChildSpec {
                 edge: QpNumber(first_edge + leader),
-                addresses: self.networks[leader as usize].addresses(),
+                addresses: self.addresses(Party::Node(leaf), Party::Leader(leader as usize)),
                 who: SeatChild::Member { leader, rank: Rank(leader), host: String::new() },
             });
+            let children = children.collect();
             let root = ParentSpec {
                 edge,
                 child: ChildIndex(leaf as u16),
                 node: number(2),
                 name: "node 2".to_owned(),
-                addresses: nodes[2].addresses(),
+                addresses: self.addresses(Party::Node(leaf), Party::Node(2)),
             };
-            let leaf_spec = spec(leaf as u32, Some(root), children.collect());
-            nodes[leaf].install(&leaf_spec).expect("a free seat");
+            let leaf_spec = spec(leaf as u32, Some(root), children);
+            self.nodes[leaf].install(&leaf_spec).expect("a free seat");
             let who = SeatChild::Seat { control: loopback()[0], spec: Box::new(leaf_spec) };
-            below_root.push(ChildSpec { edge, addresses: nodes[leaf].addresses(), who });
+            let addresses = self.addresses(Party::Node(2), Party::Node(leaf));
+            below_root.push(ChildSpec { edge, addresses, who });
         }
-        nodes[2].install(&spec(2, None, below_root)).expect("a free seat");
-        self.nodes = nodes;
-        self.describe_tree(distribution, group, &shares)
+        self.nodes[2].install(&spec(2, None, below_root)).expect("a free seat");
+        self.describe_tree(0, distribution, group)
     }
 
-    /// What the manager would tell of the tree.
-    fn describe_tree(
-        &self,
-        distribution: DistributionSpec,
-        group: GroupId,
-        shares: &[std::ops::Range<u32>; 2],
-    ) -> GroupDescriptor {
+    /// The leaders below each leaf node.
+    fn shares(&self) -> [std::ops::Range<u32>; 2] {
         let size = self.networks.len() as u32;
+        [0..size - 2, size - 2..size]
+    }
+
+    /// What the manager would tell a leader of the tree.
+    fn describe_tree(&mut self, leader: usize, distribution: DistributionSpec, group: GroupId) -> GroupDescriptor {
+        let (size, shares) = (self.networks.len() as u32, self.shares());
         let fold = |share: &std::ops::Range<u32>| FoldTree::Fold(share.clone().map(FoldTree::Leader).collect());
         GroupDescriptor {
             group,
-            epoch: Epoch(1),
-            key: KEY,
+            epoch: self.epoch,
+            key: self.tree_key,
             window: self.window,
             segment_bytes: SEGMENT,
             distribution,
@@ -161,7 +192,7 @@ impl TestCluster {
                 .map(|leaf| SeatAddress {
                     node: number(leaf),
                     name: format!("node {leaf}"),
-                    addresses: self.nodes[leaf as usize].addresses(),
+                    addresses: self.leaf_addresses(leader, leaf as usize),
                 })
                 .collect(),
             leaders: (0..size)
@@ -173,6 +204,12 @@ impl TestCluster {
                 .collect(),
             fold: FoldTree::Fold(shares.iter().map(fold).collect()),
         }
+    }
+
+    /// Where a leader reaches a leaf node; if it is not above that leader, the leader never sends there.
+    fn leaf_addresses(&mut self, leader: usize, leaf: usize) -> Vec<SocketAddr> {
+        let is_above = self.shares()[leaf].contains(&(leader as u32));
+        if is_above { self.addresses(Party::Leader(leader), Party::Node(leaf)) } else { self.nodes[leaf].addresses() }
     }
 
     fn start(&mut self, rank: usize, collective: CollectiveOperation, data: Vec<u8>) {
@@ -205,6 +242,9 @@ impl TestCluster {
     }
 
     fn turn(&mut self) {
+        if let Some(wiretap) = &mut self.wiretap {
+            wiretap.turn();
+        }
         self.nodes.iter_mut().for_each(|node| {
             node.turn();
         });

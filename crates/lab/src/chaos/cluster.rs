@@ -81,12 +81,26 @@ impl Cluster {
         Ok((cluster, lines))
     }
 
-    fn wait_for_nodes(&mut self) -> Result<()> {
-        let (address, began) = (self.starter.manager_address(&self.hosts), Instant::now());
+    fn manager_client(&self) -> Result<ManagerClient> {
+        let address = self.starter.manager_address(&self.hosts);
         let host = self.hosts.host(self.starter.shape.manager_host());
         let secret = ClusterSecret::new(&self.starter.secret).context("invalid random secret")?;
         let connect = move || ManagerClient::connect(address, Some(secret), MANAGER_TIMEOUT);
-        let mut client = host.inside(connect)?.context("cannot query the manager")?;
+        host.inside(connect)?.context("cannot query the manager")
+    }
+
+    /// Operations that a node has reduced since it was last started, as it reports to the manager; none while it is not registered.
+    ///
+    /// # Errors
+    /// The manager does not answer.
+    pub(super) fn operations_of(&self, node: u32) -> Result<Option<u64>> {
+        let status = self.manager_client()?.status().context("cannot query the manager")?;
+        let name = ProcessRef::Node(node).to_string();
+        Ok(status.nodes.iter().find(|found| found.alive && found.name == name).map(|found| found.report.operations))
+    }
+
+    fn wait_for_nodes(&mut self) -> Result<()> {
+        let (began, mut client) = (Instant::now(), self.manager_client()?);
         let alive = |client: &mut ManagerClient| -> Result<usize> {
             let status = client.status().context("cannot query the manager")?;
             Ok(status.nodes.iter().filter(|node| node.alive).count())

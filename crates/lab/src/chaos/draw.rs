@@ -22,6 +22,7 @@ pub(super) struct RoundDraw {
     pub shape: ClusterShape,
     pub expectation: ExpectedOutcome,
     pub settle: Duration,
+    pub returns_to: Option<u32>,
     case: &'static str,
     seed: u64,
     after_loss: AfterLoss,
@@ -48,6 +49,7 @@ impl RoundDraw {
             shape,
             expectation: ExpectedOutcome::Completes,
             settle: SETTLE,
+            returns_to: None,
             case,
             seed,
             after_loss: AfterLoss::End,
@@ -83,6 +85,7 @@ impl RoundDraw {
             expectation: self.expectation,
             after_loss: self.after_loss,
             settle: self.settle,
+            returns_to: self.returns_to,
         }
     }
 

@@ -23,6 +23,8 @@ pub(super) struct ChaosPlan {
     pub after_loss: AfterLoss,
     /// From the last action to the end of the workload.
     pub settle: Duration,
+    /// The workload goes on until this node, which was started again, has reduced operations.
+    pub returns_to: Option<u32>,
 }
 
 /// The processes of a round and the hosts that they run on: hosts of ranks first, then the manager's, then one for each node.

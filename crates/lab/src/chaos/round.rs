@@ -19,6 +19,11 @@ use crate::local_fabric::signals::SignalQueue;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// For a busy machine.
 const MARGIN: Duration = Duration::from_secs(15);
+/// A job must return to a node that was started again within this time. It asks the manager for a tree after one second, then after two
+/// more, and so on; the first attempts may come too early.
+const RETURN_PATIENCE: Duration = Duration::from_secs(30);
+/// The manager is asked so often whether it has.
+const RETURN_POLL_INTERVAL: Duration = Duration::from_millis(250);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A rank that has closed its standard output ends within this time.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,9 +56,12 @@ pub(super) fn run(plan: &ChaosPlan, signals: &SignalQueue) -> Result<RoundVerdic
         round.cluster.act(action)?;
     }
     round.wait_until(Instant::now() + plan.settle, RunningRound::is_over)?;
+    let missing_return = round.wait_for_return()?;
     stop_file.create()?;
     round.wait_until(Instant::now() + PATIENCE + MARGIN, RunningRound::is_over)?;
-    round.finish()
+    let mut verdict = round.finish()?;
+    verdict.violations.extend(missing_return);
+    Ok(verdict)
 }
 
 impl RunningRound<'_> {
@@ -75,6 +83,24 @@ impl RunningRound<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Waits until the job uses the node again to which it must return; what is wrong if it does not.
+    fn wait_for_return(&mut self) -> Result<Option<String>> {
+        let Some(node) = self.plan.returns_to else { return Ok(None) };
+        let began = Instant::now();
+        loop {
+            let operations = self.cluster.operations_of(node)?;
+            if operations.is_some_and(|count| count > 0) {
+                return Ok(None);
+            }
+            if began.elapsed() > RETURN_PATIENCE || self.is_over() {
+                let state = if operations.is_some() { "is registered" } else { "is not registered" };
+                let seconds = began.elapsed().as_secs();
+                return Ok(Some(format!("the job did not return to node{node}, which {state}, within {seconds} s")));
+            }
+            self.wait_until(Instant::now() + RETURN_POLL_INTERVAL, Self::is_over)?;
+        }
     }
 
     fn handle_line(&mut self, rank: u32, line: Option<String>) {

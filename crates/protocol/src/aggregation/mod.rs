@@ -30,7 +30,7 @@ pub use ack_barrier::AckBarrierCounter;
 pub use edge::{DownwardDelivery, EdgeIndex, ImplicitAck, ParentLink, Plane};
 pub use member::{AggregationMember, Contribution, MemberConfig, OperationStartError, RepairTimeoutMode};
 pub use message::{AggregationMessage, ContributionRole, ResultDisposition};
-pub use node::{AggregationNode, NodeCounters, NodeLoad};
+pub use node::{AggregationNode, LostNeighbour, NodeCounters, NodeLoad};
 pub use operation_mode::{OperationMode, PollRole};
 pub use outbox::{AggregationAction, Outbox};
 pub use pace::{ChildLateness, OPERATION_TIME_CLASSES, OperationTimes};

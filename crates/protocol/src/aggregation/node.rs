@@ -7,7 +7,7 @@
 mod repair;
 mod results;
 
-use units::{PathId, Time};
+use units::{PathId, Span, Time};
 use wire::aggregation::AggregationMessageKind;
 
 use super::collection::ContributionOutcome;
@@ -61,6 +61,17 @@ struct Edge {
     /// The neighbour's node number, for abort causes.
     peer: u32,
     lost: bool,
+    /// How long it had not responded when it was lost.
+    silence: Span,
+}
+
+/// A neighbour that no longer responds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LostNeighbour {
+    /// Its node number.
+    pub peer: u32,
+    /// How long it had not responded when the node gave it up.
+    pub silence: Span,
 }
 
 /// The state machine of one aggregation node.
@@ -77,7 +88,9 @@ pub struct AggregationNode {
 impl AggregationNode {
     /// A node with one edge to each of these neighbours.
     pub fn new(policy: ConnectionPolicy, peers: &[u32]) -> Self {
-        let edges = peers.iter().map(|peer| Edge { connection: Connection::new(policy), peer: *peer, lost: false });
+        let edge =
+            |peer: &u32| Edge { connection: Connection::new(policy), peer: *peer, lost: false, silence: Span::ZERO };
+        let edges = peers.iter().map(edge);
         Self {
             policy,
             edges: edges.collect(),
@@ -147,9 +160,10 @@ impl AggregationNode {
         self.edges.iter().map(|edge| edge.connection.outstanding()).sum()
     }
 
-    /// The node number of a lost neighbour, if there is one.
-    pub fn lost_peer(&self) -> Option<u32> {
-        self.edges.iter().find(|edge| edge.lost).map(|edge| edge.peer)
+    /// A lost neighbour, if there is one.
+    pub fn lost_peer(&self) -> Option<LostNeighbour> {
+        let lost = self.edges.iter().find(|edge| edge.lost);
+        lost.map(|edge| LostNeighbour { peer: edge.peer, silence: edge.silence })
     }
 
     /// When to call [`Self::handle_timeout`]; [`Time::NEVER`] if no timer is set.
@@ -411,7 +425,7 @@ impl AggregationNode {
     /// Marks a neighbour as lost: operations that depend on it fail with a cause that every member gets (P-45).
     fn lose_edge(&mut self, now: Time, edge: EdgeIndex, out: &mut Outbox) {
         let target = &mut self.edges[edge.index()];
-        target.lost = true;
+        (target.lost, target.silence) = (true, target.connection.silence(now));
         target.connection.abandon();
         let cause = AbortCause::LostPeer(target.peer);
         for seat in 0..self.seats.len() {

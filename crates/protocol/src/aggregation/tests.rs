@@ -217,6 +217,8 @@ fn a_child_that_never_contributes_is_late_and_its_loss_counts() {
     while node.lost_peer().is_none() {
         node.handle_timeout(node.deadline(), &mut Outbox::default());
     }
+    let neighbour = node.lost_peer().expect("just seen");
+    assert!(neighbour.peer == 11 && neighbour.silence > Span::ZERO, "{neighbour:?}");
     let lost = late(&node)[1].1;
     assert!(lost.times_last == 1 && lost.longest >= waiting.longest, "{lost:?}");
     let _ = feed(&mut node, LEFT, &data(2, message(AggregationMessageKind::Contribution, 1, 0, &[1])));

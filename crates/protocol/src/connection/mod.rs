@@ -413,6 +413,16 @@ impl<M: Clone> Connection<M> {
         self.sender.outstanding()
     }
 
+    /// Timeouts in a row without a sign of life, on all paths.
+    pub fn timeouts(&self) -> u8 {
+        self.sender.total_timeouts()
+    }
+
+    /// How long the peer has not responded to what is unacknowledged; zero before the first timeout.
+    pub fn silence(&self, now: Time) -> Span {
+        self.sender.silence(now)
+    }
+
     /// The number of the first unacknowledged frame.
     pub fn first_unacknowledged(&self) -> Psn {
         self.sender.first_unacknowledged()

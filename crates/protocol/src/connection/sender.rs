@@ -71,6 +71,8 @@ pub(super) struct Sender<M> {
     /// Timeouts in a row on this path, and on all paths since the last response.
     timeouts: u8,
     total_timeouts: u8,
+    /// What the first of these timeouts counts from.
+    silent_since: Time,
     /// The peer asked for a pause until then, this many times in a row.
     not_before: Time,
     rnr_naks: u8,
@@ -94,6 +96,7 @@ impl<M: Clone> Sender<M> {
             idle_since: Time::ZERO,
             timeouts: 0,
             total_timeouts: 0,
+            silent_since: Time::ZERO,
             not_before: Time::ZERO,
             rnr_naks: 0,
             tail_probe_sent: false,
@@ -450,6 +453,16 @@ impl<M: Clone> Sender<M> {
         self.timeouts
     }
 
+    /// The number of timeouts in a row on all paths.
+    pub(super) fn total_timeouts(&self) -> u8 {
+        self.total_timeouts
+    }
+
+    /// How long the peer has not responded to what is unacknowledged; zero before the first timeout.
+    pub(super) fn silence(&self, now: Time) -> Span {
+        if self.total_timeouts == 0 { Span::ZERO } else { now.since(self.silent_since) }
+    }
+
     /// Retransmits overdue frames. Returns the number of timeouts in a row on this path.
     pub(super) fn handle_timeout(
         &mut self,
@@ -477,6 +490,9 @@ impl<M: Clone> Sender<M> {
         }
         if self.total_timeouts >= policy.retry_limit {
             return Err(RetryExceeded::Timeout);
+        }
+        if self.total_timeouts == 0 {
+            self.silent_since = self.idle_since;
         }
         self.timeouts = self.timeouts.saturating_add(1);
         self.total_timeouts = self.total_timeouts.saturating_add(1);

@@ -15,6 +15,7 @@ use protocol::datagram::MULTICAST_QP;
 use protocol::queue_pair::{QpAttributes, QpOperation, QueuePair, Transmit};
 use units::limits::MAX_PATHS;
 use units::{PathId, QpNumber, Time};
+use wire::packet_chunk::is_packet_chunk;
 use wire::rocev2;
 use wire::{IcrcCoverage, PartitionKey, RemoteKey};
 
@@ -205,6 +206,7 @@ impl Endpoint {
             self.weakest_coverage = coverage;
         }
         pair.protection = PacketProtection::new(&setup.security, (number, setup.remote), setup.role).map(Box::new);
+        pair.long_packets = setup.may_be_cut(&local_ports).then(Box::default);
         pair.routes = setup.routes;
         pair.coalescing = if setup.verbs_peer { Coalescing::Forbidden } else { Coalescing::Allowed };
         self.update_timer(number);
@@ -402,8 +404,22 @@ impl Endpoint {
         (any, all)
     }
 
-    /// Verifies a datagram and passes it to its queue pair.
-    fn handle_datagram(&mut self, (at, from): (UdpPortIndex, SocketAddr), bytes: &mut Vec<u8>, span: &DatagramSpan) {
+    fn handle_datagram(&mut self, from: (UdpPortIndex, SocketAddr), bytes: &mut Vec<u8>, span: &DatagramSpan) {
+        let datagram = &bytes[span.bytes.clone()];
+        if is_packet_chunk(datagram) {
+            self.handle_chunk(from, datagram);
+        } else {
+            self.handle_packet(from, bytes, span);
+        }
+    }
+
+    /// Verifies a packet and passes it to its queue pair.
+    pub(super) fn handle_packet(
+        &mut self,
+        (at, from): (UdpPortIndex, SocketAddr),
+        bytes: &mut Vec<u8>,
+        span: &DatagramSpan,
+    ) {
         let datagram = &bytes[span.bytes.clone()];
         let weakest = self.weakest_coverage;
         if !self.ports[at.index()].has_valid_icrc(from, datagram, span.number, weakest) {
@@ -488,6 +504,9 @@ impl Endpoint {
             let now = self.clock.now();
             let mut outbox = std::mem::take(&mut self.outbox);
             pair.machine.handle_timeout(now, &mut |packet| outbox.push(packet));
+            if let Some(long) = &mut pair.long_packets {
+                long.note_timeouts(now, pair.machine.connection().timeouts());
+            }
             self.carry_out(number, outbox);
         }
         fired > 0

@@ -30,7 +30,7 @@ impl Endpoint {
 
     pub(super) fn transmit(&mut self, number: QpNumber, packet: &Transmit) {
         let Some(pair) = self.pairs.get_mut(&number) else { return };
-        let UdpQueuePair { routes, sends, protection, coalescing, .. } = &mut **pair;
+        let UdpQueuePair { routes, sends, protection, coalescing, long_packets, .. } = &mut **pair;
         let Some(route) = routes.get(packet.path.index()) else { return };
         let payload = match &packet.segment {
             None => SendSlice::default(),
@@ -48,6 +48,14 @@ impl Endpoint {
         let to = (route.port, route.to);
         // The reply is expected at this port.
         self.ports[route.at.index()].idle_turns = 0;
+        if let Some(long) = long_packets
+            && long.must_cut(headers.size_with(payload.len()), || self.clock.now())
+        {
+            let payload = payload.slices().concat();
+            let whole = encode_datagram(&Packet::new(headers, &payload), &self.ports[to.0.index()].outgoing(to.1, 0));
+            let name = (headers.bth.destination, long.next_number());
+            return self.transmit_in_chunks(to, name, &whole);
+        }
         if !self.options.fault_injector.is_idle() {
             let payload = payload.slices().concat();
             let whole = Packet::new(headers, &payload);
@@ -83,9 +91,12 @@ impl Endpoint {
         }
     }
 
-    /// The kernel rejected packets. If it has no route, the path is down; otherwise the machines learn from their timers.
+    /// The kernel rejected packets. If it has no route, the path is down; if they are too long, the next ones are cut; otherwise the machines learn from their timers.
     pub(super) fn record_send_error(&mut self, unsent: &SocketSendError) {
         self.counters.unsent += 1;
+        if unsent.is_too_long() && self.note_too_long(unsent.port, unsent.to) {
+            return;
+        }
         let no_way = !matches!(unsent.error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory);
         if no_way && self.ports[unsent.port.index()].is_up {
             let (port, to) = (unsent.port, unsent.to);

@@ -4,10 +4,12 @@
 //! groups packets for one system call, `posted_buffers` holds what the user has posted, `endpoint_paths` reacts to links
 //! that fail, `datagram_queue_pairs` is for datagrams and multicast.
 
+mod chunk_assembler;
 pub(crate) mod connected_socket;
 mod counters;
 mod datagram_queue_pairs;
 mod endpoint;
+mod endpoint_chunks;
 mod endpoint_datagrams;
 mod endpoint_paths;
 mod endpoint_send;
@@ -16,6 +18,7 @@ mod event;
 pub(crate) mod fault_injector;
 pub(crate) mod link_monitor;
 mod local_address;
+mod long_packets;
 mod options;
 mod packet_protection;
 pub(crate) mod port;

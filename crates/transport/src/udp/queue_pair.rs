@@ -6,6 +6,7 @@ use protocol::queue_pair::QueuePair;
 use units::{PathId, QpNumber, Time};
 use wire::PartitionKey;
 
+use super::long_packets::LongPackets;
 use super::packet_protection::PacketProtection;
 use super::port::UdpPortIndex;
 use super::posted_buffers::{EndpointMemory, PostedQueue, PostedSend};
@@ -20,6 +21,8 @@ pub(super) struct UdpQueuePair {
     pub coalescing: Coalescing,
     /// Boxed, because most queue pairs of a host have none.
     pub protection: Option<Box<PacketProtection>>,
+    /// None if its packets pass every path, or must not be cut.
+    pub long_packets: Option<Box<LongPackets>>,
     /// The path of the last packet.
     pub last_path: PathId,
     /// The deadline of its timer. A copy of what the timer queue holds, so that most packets need no look-up there.
@@ -37,6 +40,7 @@ impl UdpQueuePair {
             memory: EndpointMemory::default(),
             coalescing: Coalescing::Allowed,
             protection: None,
+            long_packets: None,
             last_path: PathId(0),
             timer: Time::NEVER,
         }

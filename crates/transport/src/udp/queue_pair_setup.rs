@@ -10,6 +10,7 @@ use wire::IcrcCoverage;
 use wire::rocev2::UDP_PORT;
 
 use super::event::QueuePairError;
+use super::long_packets::MAX_UNCUT_BYTES;
 use super::packet_protection::{PROTECTION_BYTES, PacketSecurity};
 use super::port::UdpPortIndex;
 
@@ -110,11 +111,21 @@ impl QueuePairSetup {
     /// What the ICRC covers between these local ports and the peer's: everything if a RoCEv2 end could get the packets, or a
     /// decoder take them for RoCEv2 (P-103). Both ends of a connection know all port numbers, so they decide alike.
     pub(super) fn effective_coverage(&self, local_ports: &[u16]) -> IcrcCoverage {
+        if self.may_be_roce(local_ports) { IcrcCoverage::Full } else { self.coverage }
+    }
+
+    /// Whether packets are longer than some path may carry one day, and can be cut then (P-130).
+    pub(super) fn may_be_cut(&self, local_ports: &[u16]) -> bool {
+        (self.mtu + MAX_HEADER_BYTES) as usize > MAX_UNCUT_BYTES && !self.may_be_roce(local_ports)
+    }
+
+    /// A RoCEv2 end could get the packets, or a decoder take them for RoCEv2.
+    fn may_be_roce(&self, local_ports: &[u16]) -> bool {
         let is_roce = |route: &UdpRoute| {
             let local = [route.port, route.at].map(|port| local_ports[port.index()]);
             local.into_iter().chain([route.to.port(), route.from.port()]).any(|port| port == UDP_PORT)
         };
-        if self.verbs_peer || self.routes.iter().any(is_roce) { IcrcCoverage::Full } else { self.coverage }
+        self.verbs_peer || self.routes.iter().any(is_roce)
     }
 
     pub(super) fn check(&self, ports: usize) -> Result<(), QueuePairError> {

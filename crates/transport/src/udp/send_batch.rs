@@ -7,15 +7,17 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
+use nix::errno::Errno;
 use protocol::BufferSlice;
 use wire::PacketHeaders;
 use wire::rocev2;
 
+use super::long_packets::MAX_UNCUT_BYTES;
 use super::port::{UdpPort, UdpPortIndex};
 use super::posted_buffers::SendSlice;
 
 /// Bytes of one call: the limit of the IP length field, less the headers.
-const MAX_BATCH_BYTES: usize = 65_000;
+pub(super) const MAX_BATCH_BYTES: usize = 65_000;
 /// A borrowed slice of at least this many bytes is sent without a copy. Passing a shorter one to the kernel costs as much as copying it.
 const ZERO_COPY_MIN_BYTES: usize = 2048;
 
@@ -109,7 +111,7 @@ impl SendBatch {
         };
         self.length = 0;
         self.borrowed.clear();
-        sent.map_err(|error| SocketSendError { port, to, error })
+        sent.map_err(|error| SocketSendError { port, to, error, size: self.size })
     }
 }
 
@@ -119,4 +121,14 @@ pub(crate) struct SocketSendError {
     pub port: UdpPortIndex,
     pub to: SocketAddr,
     pub error: io::Error,
+    /// Bytes of each packet.
+    pub size: usize,
+}
+
+impl SocketSendError {
+    /// The link does not carry packets of this size any more. For several packets in one call, some kernels say so by EINVAL.
+    pub(crate) fn is_too_long(&self) -> bool {
+        let code = self.error.raw_os_error().map(Errno::from_raw);
+        self.size > MAX_UNCUT_BYTES && matches!(code, Some(Errno::EMSGSIZE | Errno::EINVAL))
+    }
 }

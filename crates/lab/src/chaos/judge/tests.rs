@@ -19,7 +19,7 @@ fn plan(expectation: ExpectedOutcome, after_loss: AfterLoss) -> ChaosPlan {
         few_descriptors: None,
     };
     let (case, seed, actions, settle) = ("judged", 3, Vec::new(), Duration::ZERO);
-    ChaosPlan { case, seed, shape, actions, expectation, after_loss, settle }
+    ChaosPlan { case, seed, shape, actions, expectation, after_loss, settle, returns_to: None }
 }
 
 /// The right results of a rank, up to the first stop poll.

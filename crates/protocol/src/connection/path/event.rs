@@ -35,9 +35,9 @@ pub enum PathEvent {
         /// Why.
         cause: MigrationCause,
     },
-    /// The path failed and there is no other.
+    /// The path failed, and no other one is known to work.
     MigrationFailed(PathId),
-    /// A dead path replies again.
+    /// A dead path replies again, or one that was left replies while the current path is dead.
     Recovered(PathId),
     /// A path no longer replies.
     Lost(PathId),

@@ -148,7 +148,9 @@ impl Paths {
     }
 
     fn is_another_alive(&self) -> bool {
-        self.others().any(|other| self.monitors[other.index()].health() == PathHealth::Alive)
+        self.others()
+            .map(|other| &self.monitors[other.index()])
+            .any(|other| other.health() == PathHealth::Alive && other.is_trusted())
     }
 
     /// Loads an alternate: it is probed at once, and armed when the peer replies and has loaded one too.
@@ -183,6 +185,7 @@ impl Paths {
         if matches!(cause, MigrationCause::Manual | MigrationCause::Damage | MigrationCause::Followed) {
             self.monitors[from.index()].penalize(now, &self.policy);
         }
+        self.monitors[from.index()].note_left();
         self.transition(PathTransition::Migrate).expect("every state allows a migration");
         self.alternate = None;
         self.confirmed = false;
@@ -196,8 +199,8 @@ impl Paths {
         self.push_event(PathEvent::Migrated { from, to, cause });
     }
 
-    /// The current path failed. True if traffic moved. If every other path is dead too, traffic stays: a silence may be the peer's, and
-    /// to go back to a path that was left costs a timeout each time (P-25).
+    /// The current path failed. True if traffic moved. If every other path is dead too, or was left and has not answered since, traffic
+    /// stays: a silence may be the peer's, and to go back to a path that was left costs a timeout each time (P-25).
     pub(super) fn fail_over(&mut self, now: Time, cause: MigrationCause) -> bool {
         let failed = self.current;
         let is_new = self.monitors[failed.index()].fail(now, &self.policy);
@@ -220,8 +223,8 @@ impl Paths {
         true
     }
 
-    /// The armed alternate, or else the healthiest path; among equals, the one that failed longest ago. A dead one only if the current path
-    /// is down: then nothing can be lost.
+    /// The armed alternate, or else the healthiest path; among equals, the one that failed longest ago. One that is not trusted only if the
+    /// current path is down: then nothing can be lost.
     fn best_other(&self, cause: MigrationCause) -> Option<PathId> {
         if let (PathState::Armed, Some(path)) = (self.state, self.alternate)
             && self.monitors[path.index()].is_usable()
@@ -231,7 +234,7 @@ impl Paths {
         let may_be_dead = cause == MigrationCause::Down;
         let usable = self.others().filter(|path| {
             let monitor = &self.monitors[path.index()];
-            monitor.is_usable() && (may_be_dead || monitor.health() != PathHealth::Dead)
+            monitor.is_trusted() || (may_be_dead && monitor.is_usable())
         });
         usable.min_by_key(|path| (self.monitors[path.index()].preference(), *path))
     }
@@ -296,7 +299,7 @@ impl Paths {
         self.confirmed |= path == self.current;
         self.suspected &= path != self.current;
         self.is_stranded &= path != self.current;
-        if self.monitors[path.index()].confirm(now, &self.policy) {
+        if self.monitors[path.index()].confirm(now, &self.policy) || self.is_stranded {
             self.push_event(PathEvent::Recovered(path));
         }
         self.update_due(path);
@@ -399,6 +402,7 @@ impl Paths {
         if self.monitors.get(path.index()).is_none_or(|monitor| !monitor.awaits_reply(token)) {
             return false;
         }
+        self.monitors[path.index()].note_answer();
         if self.note_reply(now, path) {
             return true;
         }

@@ -45,6 +45,8 @@ pub(super) struct PathMonitor {
     /// Until when the peer is not followed to it: packets on it were sent before the peer could know that this end left it.
     follow_blocked_until: Time,
     failed_at: Time,
+    /// Traffic left it, and no probe of it has been answered since.
+    is_unproven: bool,
 }
 
 impl PathMonitor {
@@ -63,6 +65,7 @@ impl PathMonitor {
             penalized_until: Time::ZERO,
             follow_blocked_until: Time::ZERO,
             failed_at: Time::ZERO,
+            is_unproven: false,
         }
     }
 
@@ -73,6 +76,22 @@ impl PathMonitor {
     /// Whether it makes sense to send on it.
     pub(super) fn is_usable(&self) -> bool {
         !self.is_down
+    }
+
+    /// Whether traffic may move to it after a silence, which may be the peer's: nothing says that it is dead, and if traffic left it, a
+    /// probe was answered since (P-25).
+    pub(super) fn is_trusted(&self) -> bool {
+        !self.is_down && self.health != PathHealth::Dead && !self.is_unproven
+    }
+
+    /// Traffic leaves it.
+    pub(super) fn note_left(&mut self) {
+        self.is_unproven = true;
+    }
+
+    /// A probe of it was answered.
+    pub(super) fn note_answer(&mut self) {
+        self.is_unproven = false;
     }
 
     /// The lower, the better: healthy paths first, then those that failed longest ago.

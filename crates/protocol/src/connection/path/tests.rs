@@ -603,6 +603,31 @@ fn a_dead_path_is_not_gone_back_to_before_it_answers() {
     harness.assert_in_order();
 }
 
+/// An end that follows its peer does not know that the path is dead: it went back to it when the peer was silent.
+#[test]
+fn a_path_that_was_left_with_the_peer_is_not_gone_back_to_before_it_answers() {
+    // Its next probe would be due only later.
+    let mut harness = PathHarness::new(2, PathPolicy { probe_every: Span::from_micros(5_000), ..path_policy() });
+    harness.run_until(500);
+    harness.cut(0, true);
+    harness.report_down(0, 0);
+    harness.run_until(510);
+    assert_eq!(harness.moves(1), [(0, 1, MigrationCause::Followed)]);
+    harness.cut(1, true);
+    harness.run_until(1_500);
+    assert_eq!(harness.moves(1).len(), 1, "{:?}", harness.moves(1));
+    harness.cut(1, false);
+    harness.run_until(3_000);
+    assert_eq!(harness.currents(), [1, 1]);
+    harness.assert_in_order();
+    // It answers while the other one is silent.
+    harness.cut(0, false);
+    harness.cut(1, true);
+    harness.run_until(30_000);
+    assert_eq!(harness.currents(), [0, 0]);
+    harness.assert_in_order();
+}
+
 /// Every check of the paths repeated the event, until it filled the queue.
 #[test]
 fn a_failed_migration_is_reported_once() {

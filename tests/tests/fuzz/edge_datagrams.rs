@@ -12,7 +12,7 @@ use protocol::aggregation::AggregationMessage;
 use protocol::connection::{Frame, FramePurpose, MigrationBit, OutgoingFrame};
 use transport::edges::{EdgeSide, ReadySockets, TransferPackets, TransferSink, TreeEdge, TreeEdges, UnverifiedPart};
 use transport::udp::FaultInjector;
-use units::{ChildIndex, Epoch, GroupId, OpId, PathId, Psn, QpNumber, SegmentIndex};
+use units::{ChildIndex, Epoch, GroupId, OpId, PathId, Psn, QpNumber, SegmentIndex, Time};
 use wire::aggregation::{AggregationHeader, AggregationMessageKind, ElementCode, OperatorCode};
 use wire::rocev2::{self, Flow, Fragmentation, IpHeader};
 use wire::transfer::{TransferHeader, TransferName, TransferPacketKind};
@@ -31,6 +31,8 @@ struct CountingSink {
 }
 
 impl TransferSink for CountingSink {
+    fn set_time(&mut self, _: Time) {}
+
     fn handle_part(&mut self, _: QpNumber, _: PathId, _: &TransferHeader, part: UnverifiedPart<'_>) -> bool {
         self.parts += 1;
         part.verify().is_some()

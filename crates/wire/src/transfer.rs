@@ -252,9 +252,10 @@ mod tests {
             let other = TransferPacketKind::Data { offset: 1, acknowledge_now: false, probe: 2 };
             let other = TransferHeader { payload_mac: 9, ..header(other) };
             assert_eq!(other.parse_next(&bytes), Ok(read));
-            if let (Some(headers), TransferPacketKind::Data { offset, acknowledge_now, probe: 5 }) =
-                (DataHeaders::new(&header(TransferPacketKind::Data { offset: 1, acknowledge_now: false, probe: 5 })), kind)
-            {
+            if let (Some(headers), TransferPacketKind::Data { offset, acknowledge_now, probe: 5 }) = (
+                DataHeaders::new(&header(TransferPacketKind::Data { offset: 1, acknowledge_now: false, probe: 5 })),
+                kind,
+            ) {
                 let mut again = [0xff; HEADER_BYTES];
                 headers.emit(offset, acknowledge_now, read.payload_mac, &mut again);
                 assert_eq!(again, bytes, "written as a whole and by what differs");

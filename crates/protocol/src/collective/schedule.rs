@@ -160,8 +160,19 @@ impl CollectiveSchedule {
         };
         let rank = rank.0;
         let compiled = None;
-        let mut schedule =
-            Self { algorithm, collective, rank, size, bytes, participants, ends, order, blocks, fingerprint, compiled };
+        let mut schedule = Self {
+            algorithm,
+            collective,
+            rank,
+            size,
+            bytes,
+            participants,
+            ends,
+            order,
+            blocks,
+            fingerprint,
+            compiled,
+        };
         schedule.ends = schedule.count_rounds();
         schedule.fingerprint = schedule.digest();
         Ok(schedule)

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use units::{PathId, QpNumber, Time};
 use wire::transfer::{
-    AUTHENTICATED_BYTES, CONSTANT_BYTES, DataHeaders, ENCRYPTED_BIT, HEADER_BYTES, TransferHeader,
-    TransferPacketKind,
+    AUTHENTICATED_BYTES, CONSTANT_BYTES, DataHeaders, ENCRYPTED_BIT, HEADER_BYTES, TransferHeader, TransferPacketKind,
 };
 
 use super::edge_event::PacketDrop;

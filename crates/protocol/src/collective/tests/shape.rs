@@ -72,7 +72,10 @@ fn a_table_has_the_steps_that_the_patterns_compute() {
                 let table = schedule.clone().compiled();
                 for round in 0..=schedule.rounds() {
                     assert_eq!(table.sends(round).collect::<Vec<_>>(), schedule.sends(round).collect::<Vec<_>>());
-                    assert_eq!(table.receives(round).collect::<Vec<_>>(), schedule.receives(round).collect::<Vec<_>>());
+                    assert_eq!(
+                        table.receives(round).collect::<Vec<_>>(),
+                        schedule.receives(round).collect::<Vec<_>>()
+                    );
                     assert_eq!(table.next_round(round), schedule.next_round(round), "{algorithm} {size} {round}");
                 }
             }

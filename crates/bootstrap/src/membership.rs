@@ -15,8 +15,9 @@ const ATTACH_GRACE: Duration = Duration::from_millis(300);
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Added to the time in which the kernel detects a silent host: for connecting and answering.
 const RESPONSE_MARGIN: Duration = Duration::from_secs(5);
-/// A rank that has found ranks of so many hosts silent is cut off: with thousands of hosts it cannot try them all.
-const MAX_SILENT_HOSTS: usize = 4;
+/// A rank that has found so many hosts silent, one after the other, tries all others at once: each takes seconds to be silent, and
+/// those that ask this rank meanwhile do not wait for ever.
+const HOSTS_TRIED_IN_TURN: usize = 4;
 
 /// How a rank's connections ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -59,6 +60,8 @@ pub(super) enum MembershipAction {
     AttachTo(u32),
     /// Connect to this rank only to see whether it lives.
     CheckAlive(u32),
+    /// Connect to this rank only to see whether its host is silent, unless that is being done.
+    Survey(u32),
     /// Accept this rank's request to attach, and send it the verdicts and departures that it lacks.
     Accept(u32),
     /// Refuse it: to this rank, the one that asks is cut off.
@@ -274,6 +277,16 @@ impl JobMembership {
         }
     }
 
+    /// The host of a rank does not answer, or the rank has ended, as a survey found.
+    pub(super) fn surveyed(&mut self, rank: u32, end: LinkEnd) {
+        // The candidate has its own request, which may wait for longer.
+        if matches!(self.phase, MembershipPhase::Seeking { candidate } if candidate != rank)
+            && self.live.contains(&rank)
+        {
+            self.suspects.insert(rank, end);
+        }
+    }
+
     /// The rank that this one asked has accepted it as a follower.
     pub(super) fn attached_to(&mut self, rank: u32) {
         if matches!(self.phase, MembershipPhase::Seeking { candidate } if candidate == rank) {
@@ -340,15 +353,18 @@ impl JobMembership {
         let silent = self.suspects.iter().filter(|(_, end)| **end == LinkEnd::Silent);
         let silent: BTreeSet<u32> =
             silent.map(|(rank, _)| host(rank)).filter(|other| *other != host(&self.rank)).collect();
-        if silent.len() > MAX_SILENT_HOSTS {
-            return self.cut_off();
-        }
         let may_be_asked = |rank: &u32| !self.suspects.contains_key(rank) && !silent.contains(&host(rank));
         let next = self.live.iter().copied().find(may_be_asked);
         match next {
             Some(next) if next != self.rank => {
                 self.phase = MembershipPhase::Seeking { candidate: next };
                 self.actions.push(MembershipAction::AttachTo(next));
+                if silent.len() > HOSTS_TRIED_IN_TURN {
+                    let mut hosts = BTreeSet::from([host(&next), host(&self.rank)]);
+                    let others = self.live.range(next..self.rank).filter(|rank| may_be_asked(rank));
+                    let surveyed = others.filter(|rank| hosts.insert(host(rank)));
+                    self.actions.extend(surveyed.map(|rank| MembershipAction::Survey(*rank)));
+                }
             }
             _ => self.take_over(now),
         }

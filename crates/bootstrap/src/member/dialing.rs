@@ -37,6 +37,8 @@ enum DialPurpose {
     Path,
     Takeover,
     Check,
+    /// Whether its host is silent.
+    Survey,
     /// The rank's link was closed.
     Confirm,
 }
@@ -165,6 +167,27 @@ impl Member {
         }
     }
 
+    /// Connects to a rank on all paths to see whether its host is silent.
+    pub(super) fn dial_survey(&mut self, now: Instant, rank: u32) {
+        let is_pending = |dial: &Dial| (dial.rank, dial.purpose) == (rank, DialPurpose::Survey);
+        if self.dials.len() >= MAX_DIALS || self.dials.values().any(is_pending) {
+            return; // When the candidate is silent, too, it is asked for again.
+        }
+        self.failed_dials.remove(&rank);
+        let mut last = LinkEnd::Silent;
+        let mut is_any_open = false;
+        for path in 0..self.config.ports[rank as usize].len() {
+            match self.dial(now, rank, path, DialPurpose::Survey) {
+                Ok(()) => is_any_open = true,
+                Err(error) if is_local_shortage(&error) => return,
+                Err(error) => last = DialFailure::of(&error).end(),
+            }
+        }
+        if !is_any_open {
+            self.membership.surveyed(rank, last);
+        }
+    }
+
     /// A rank's link was closed: connects to it on all paths, to see whether its process has ended (P-106).
     pub(super) fn confirm_end(&mut self, now: Instant, rank: u32) {
         if self.dials.len() >= MAX_DIALS {
@@ -235,6 +258,10 @@ impl Member {
         let progress = dial.receive();
         if was_writing && dial.stream.queued_bytes() == 0 {
             dial.note_accepted(now, self.config.peer_timeout);
+            if dial.purpose == DialPurpose::Survey && !matches!(progress, DialProgress::Failed(_)) {
+                let rank = dial.rank;
+                return self.drop_dials(rank, DialPurpose::Survey); // The host has accepted the connection.
+            }
             let _ = self.epoll.modify(&dial.stream, &mut EpollEvent::new(EpollFlags::EPOLLIN, id));
         }
         match progress {
@@ -253,9 +280,9 @@ impl Member {
         let (purpose, told) = match dial.purpose {
             DialPurpose::Path => (AttachPurpose::Path { received }, received),
             DialPurpose::Takeover => (AttachPurpose::Takeover(self.membership.history().clone()), 0),
-            DialPurpose::Check => {
+            purpose @ (DialPurpose::Check | DialPurpose::Survey) => {
                 let rank = dial.rank;
-                return self.drop_dials(rank, DialPurpose::Check);
+                return self.drop_dials(rank, purpose);
             }
             DialPurpose::Confirm => {
                 // It lives and has closed the link: it has another coordinator, and counts as out of reach.
@@ -267,7 +294,9 @@ impl Member {
         dial.told = told;
         dial.deadline = match dial.purpose {
             DialPurpose::Takeover => now + self.config.peer_timeout + ANSWER_MARGIN,
-            DialPurpose::Path | DialPurpose::Check | DialPurpose::Confirm => now + CONNECT_TIMEOUT,
+            DialPurpose::Path | DialPurpose::Check | DialPurpose::Survey | DialPurpose::Confirm => {
+                now + CONNECT_TIMEOUT
+            }
         };
         // A request is short, and the socket is empty; a longer one is written when the connection is polled.
         if let Err(error) = dial.stream.flush() {
@@ -289,7 +318,7 @@ impl Member {
                 self.membership.attached_to(rank);
             }
             DialPurpose::Path if self.membership.coordinator() == Some(rank) => {}
-            DialPurpose::Path | DialPurpose::Check | DialPurpose::Confirm => return,
+            DialPurpose::Path | DialPurpose::Check | DialPurpose::Survey | DialPurpose::Confirm => return,
         }
         let Some(link) = self.links.get_mut(&rank) else { return };
         if link.attach(id, path, stream, told, lacks) {
@@ -311,6 +340,9 @@ impl Member {
         let Some(Dial { rank, path, purpose, attempts, .. }) = self.take_dial(id) else { return };
         if purpose == DialPurpose::Path {
             return; // It is tried again.
+        }
+        if purpose == DialPurpose::Survey && failure == DialFailure::Dropped {
+            return self.drop_dials(rank, purpose); // The host is there.
         }
         if failure == DialFailure::Dropped && attempts < MAX_ATTEMPTS {
             match self.dial_again(now, (rank, path), purpose, attempts + 1) {
@@ -338,7 +370,10 @@ impl Member {
             self.end_confirmed(now, rank, end);
         } else if is_last {
             self.failed_dials.remove(&rank);
-            self.membership.unreachable(now, rank, end);
+            match purpose {
+                DialPurpose::Survey => self.membership.surveyed(rank, end),
+                _ => self.membership.unreachable(now, rank, end),
+            }
         }
     }
 

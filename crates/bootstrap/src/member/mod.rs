@@ -504,6 +504,7 @@ impl Member {
         match action {
             MembershipAction::AttachTo(rank) => self.dial_takeover(now, rank),
             MembershipAction::CheckAlive(rank) => self.dial_check(now, rank),
+            MembershipAction::Survey(rank) => self.dial_survey(now, rank),
             MembershipAction::Accept(rank) => self.accept_takeover(now, rank),
             MembershipAction::Refuse(rank) => self.refuse_takeover(rank),
             MembershipAction::Ping(number) => {

@@ -25,6 +25,7 @@ enum TrialEvent {
     CutOneWay(u64),
     LinkEnded(u32, LinkEnd),
     Unreachable(u32, LinkEnd),
+    Surveyed(u32, LinkEnd),
     AttachRequested(u32, MemberHistory),
     Attached(u32),
     Refused(u32),
@@ -170,6 +171,7 @@ impl MembershipTrial {
                 member.unreachable(instant, peer, end); // If this one still waits for its answer.
             }
             TrialEvent::Unreachable(peer, end) => member.unreachable(instant, peer, end),
+            TrialEvent::Surveyed(peer, end) => member.surveyed(peer, end),
             TrialEvent::AttachRequested(from, history) => member.attach_requested(instant, from, history),
             TrialEvent::Attached(peer) => member.attached_to(peer),
             TrialEvent::Refused(peer) => member.refused_by(peer),
@@ -195,6 +197,15 @@ impl MembershipTrial {
                 MembershipAction::AttachTo(to) | MembershipAction::CheckAlive(to) if !self.can_reach(rank, to) => {
                     let unreachable = TrialEvent::Unreachable(to, LinkEnd::Silent);
                     self.schedule(now + CONNECT_TIMEOUT, rank, unreachable);
+                }
+                MembershipAction::Survey(to) if !self.can_reach(rank, to) => {
+                    self.schedule(now + CONNECT_TIMEOUT, rank, TrialEvent::Surveyed(to, LinkEnd::Silent));
+                }
+                MembershipAction::Survey(to) => {
+                    if self.is_killed[to as usize] {
+                        let surveyed = TrialEvent::Surveyed(to, LinkEnd::Closed);
+                        self.schedule(now + Duration::from_millis(1), rank, surveyed);
+                    }
                 }
                 MembershipAction::CheckAlive(to) => {
                     if self.is_killed[to as usize] {
@@ -271,6 +282,16 @@ fn run_trial(seed: u64) {
     judge(seed, &trial, is_cut);
 }
 
+/// Divides as many hosts as there are bits of `size`, each with one rank, and judges the outcome.
+fn divide(seed: u64, size: u32, side: u64) -> MembershipTrial {
+    let hosts: Vec<u32> = (0..size).collect();
+    let mut trial = MembershipTrial::new(seed, &hosts);
+    trial.schedule(Duration::from_millis(5), 0, TrialEvent::Cut(side));
+    trial.run();
+    judge(seed, &trial, true);
+    trial
+}
+
 fn judge(seed: u64, trial: &MembershipTrial, is_cut: bool) {
     let size = trial.members.len() as u32;
     let killed: BTreeSet<u32> = (0..size).filter(|rank| trial.is_killed[*rank as usize]).collect();
@@ -309,6 +330,28 @@ fn judge(seed: u64, trial: &MembershipTrial, is_cut: bool) {
 #[test]
 fn whoever_is_not_cut_off_names_the_same_ranks() {
     (0..20_000).for_each(run_trial);
+}
+
+/// Five hosts and more are silent, and each side has to find its own lowest rank behind them.
+#[test]
+fn many_silent_hosts_are_no_reason_to_give_up() {
+    for size in [7, 12, 20, 40] {
+        for silent in 1..size {
+            // The hosts with the lowest ranks on one side, and those with the highest on the other.
+            let trial = divide(u64::from(size * 100 + silent), size, (1 << silent) - 1);
+            let is_low_side_larger = 2 * silent >= size;
+            for rank in 0..size {
+                let has_lost = trial.reported[rank as usize].iter().all(|verdict| verdict.kind == VerdictKind::Lost);
+                assert_eq!(has_lost, (rank < silent) == is_low_side_larger, "rank {rank} of {size}, {silent} silent");
+            }
+        }
+    }
+}
+
+/// A rank gave up after five silent hosts, and another one of its side, which had seen some of them end, named it among the lost.
+#[test]
+fn a_rank_behind_many_silent_hosts_does_not_give_up_alone() {
+    run_trial(373_877);
 }
 
 #[test]

@@ -71,6 +71,8 @@ mod between_hosts {
         #[ignore = "long: with all cases, this takes four minutes"]
         a_host_is_cut_off: "host-cut-off", "13";
         the_network_is_divided: "partition", "14";
+        #[ignore = "long: eleven hosts, and a minute until all silent ones are found"]
+        the_hosts_with_low_ranks_are_cut_off: "low-hosts-cut-off", "30";
         a_host_is_cut_off_in_one_direction: "one-way-partition", "15";
         a_host_is_cut_off_for_a_short_time: "short-partition", "16";
         #[ignore = "long: with all cases, this takes four minutes"]

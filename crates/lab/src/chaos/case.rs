@@ -106,6 +106,10 @@ pub(super) const CASES: [ChaosCase; 29] = [
         let first = round.below(4) as u32;
         divide(round, &[first, first + 1]);
     }),
+    case("low-hosts-cut-off", "the five hosts with the lowest ranks lose the other six, which go on", |round| {
+        round.at_least_hosts(11, 1);
+        divide(round, &[0, 1, 2, 3, 4]);
+    }),
     case("one-way-partition", "what a host sends is lost on all links, for good: one agreed error", |round| {
         round.at_least_hosts(3, 1);
         let (host, direction) = (round.host(), round.one_direction());

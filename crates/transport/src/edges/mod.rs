@@ -3,14 +3,16 @@
 mod edge_event;
 mod message_codec;
 mod multicast_group;
+mod ready_sockets;
 mod transfer_packets;
 mod tree_edges;
 
 pub use crate::macs::{EdgeSide, KeyedMacs};
 pub use edge_event::{TreeEdgeCounters, TreeEdgeEvent};
 pub use multicast_group::{MulticastRole, MulticastSocket, ReceivedMulticast};
+pub use ready_sockets::ReadySockets;
 pub use transfer_packets::{NoTransfers, TransferPackets, TransferSink, UnverifiedPart};
-pub use tree_edges::{ReadySockets, TreeEdge, TreeEdges};
+pub use tree_edges::{TreeEdge, TreeEdges};
 
 use protocol::connection::{ConnectionPolicy, CopyPolicy, LossRecovery};
 use units::Span;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ use wire::{Bth, IcrcCoverage, Opcode, Packet, PacketHeaders, rocev2};
 
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
 use super::message_codec::{read_control, read_message, read_multicast, write_control, write_message};
-use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket, ReceivedMulticast};
+use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket};
+use super::ready_sockets::{ReadySockets, is_long};
 use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferPackets, TransferSender, TransferSink};
 use crate::Clock;
 use crate::macs::{EdgeDirection, EdgeSide, KeyedMacs};
@@ -56,30 +57,6 @@ struct OpenEdge {
     macs: Arc<KeyedMacs>,
     outgoing: EdgeDirection,
     incoming: EdgeDirection,
-}
-
-/// Which sockets to receive from: an empty receive call costs as much as one with a packet.
-#[derive(Clone, Copy)]
-pub enum ReadySockets<'a> {
-    /// All of them.
-    Any,
-    /// Those that the kernel reported as readable.
-    These(&'a [RawFd]),
-    /// None but this datagram, which is already received.
-    Taken(&'a ReceivedMulticast<'a>),
-}
-
-impl ReadySockets<'_> {
-    fn includes(self, socket: BorrowedFd<'_>) -> bool {
-        match self {
-            Self::Any => true,
-            Self::These(named) => named.contains(&socket.as_raw_fd()),
-            // Short results arrive one at a time, and a caller that waits for one expects nothing else; of long ones there are more.
-            Self::Taken(received) => {
-                received.socket() == socket.as_raw_fd() && is_long(&received.buffers, received.filled)
-            }
-        }
-    }
 }
 
 /// The sockets of a process and the edges that use them.
@@ -123,8 +100,6 @@ const MAX_RECEIVES_PER_PORT: usize = 16;
 const MAX_MULTICAST_RECEIVES: usize = 128;
 /// Children whose contributions a node holds at a time, as a rule.
 const POOLED_CHILDREN: usize = 64;
-/// A result of at least this many bytes is part of a long vector.
-const LONG_RESULT_BYTES: usize = 1024;
 /// Sockets that are connected to one peer each.
 const MAX_CONNECTED_SOCKETS: usize = 64;
 /// What every link carries, until the owner knows more.
@@ -697,9 +672,4 @@ impl TreeEdges {
     pub fn next_timeout(&self) -> Option<Duration> {
         self.delayed.due().map(|at| self.clock.until(at))
     }
-}
-
-/// True if the datagram received last belongs to a long vector, of which more may follow.
-fn is_long(buffers: &SocketBuffers, filled: usize) -> bool {
-    buffers.meta[..filled].iter().any(|meta| meta.len >= LONG_RESULT_BYTES)
 }

@@ -11,7 +11,7 @@ use faults::FaultPlan;
 use protocol::collective::CollectiveAlgorithm;
 use reduce::{ElementType, Operator, ReductionKind};
 use topology::Fabric;
-use units::{OpId, Rank};
+use units::{OpId, Rank, splitmix64};
 
 /// Not a power of two, and not the same number below each leaf.
 const HOSTS: u32 = 5;
@@ -36,8 +36,11 @@ fn sum() -> ReductionKind {
 /// A vector whose sum depends on the order of additions.
 fn input(rank: Rank, op: OpId) -> Vec<u8> {
     let value = |index: u32| {
-        let big = if (rank.0 + index + op.0).is_multiple_of(3) { 1e16 } else { 1.0 };
-        (big + f64::from(rank.0) * 0.1 + f64::from(op.0)) * if index.is_multiple_of(2) { 1.0 } else { -1.0 }
+        let mut state = u64::from(rank.0) << 40 | u64::from(op.0) << 20 | u64::from(index);
+        let drawn = splitmix64(&mut state);
+        // All bits of the fraction, and magnitudes that differ by up to a million: each order rounds differently.
+        let fraction = 1.0 + (drawn >> 12) as f64 / (1_u64 << 52) as f64;
+        fraction * f64::from(1_u32 << (drawn % 20)) * if index.is_multiple_of(2) { 1.0 } else { -1.0 }
     };
     (0..ELEMENTS as u32).flat_map(|index| value(index).to_le_bytes()).collect()
 }

@@ -537,10 +537,11 @@ impl LeaderNetwork {
         if !self.lingering.is_empty() {
             self.close_lingering(now);
         }
-        // If nothing has arrived and no timer was due, there is nothing new to do: a thread that waits turns here many times. Results
-        // may wait for an acknowledgement, after which the streams are idle.
+        // If nothing has arrived, no timer was due and the own process did nothing, there is nothing new to do: a thread that waits turns
+        // here many times. Results may wait for an acknowledgement, after which the streams are idle.
+        let has_news = self.streams.take_changed() | busy;
         let has_work = !self.streams.is_idle() || !self.results.is_empty();
-        if (busy && has_work) || self.streams.has_more() || self.streams.has_questions() {
+        if (has_news && has_work) || self.streams.has_more() || self.streams.has_questions() {
             self.streams.set_time(now);
             self.progress_streams();
         }

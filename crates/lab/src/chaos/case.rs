@@ -34,7 +34,7 @@ const fn case(name: &'static str, about: &'static str, draw: fn(&mut RoundDraw))
 }
 
 /// All cases.
-pub(super) const CASES: [ChaosCase; 29] = [
+pub(super) const CASES: [ChaosCase; 30] = [
     case("node-killed", "kill -9 of a leaf of the tree: the hosts finish the operation", |round| {
         round.with_nodes(2);
         let leaf = 1 + round.below(u64::from(round.shape.nodes) - 1) as u32;

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_the_crate_for_every_length() {
-        let key: [u8; 16] = std::array::from_fn(|index| index as u8 * 17 + 3);
+        let key: [u8; 16] = std::array::from_fn(|index| (index * 17 + 3) as u8);
         let message: Vec<u8> = (0..300_u32).map(|index| (index * 37 % 251) as u8).collect();
         for length in 0..message.len() {
             let mut theirs = SipHasher13::new_with_key(&key);

@@ -109,6 +109,8 @@ pub(super) struct StreamTable {
     now: Time,
     /// More could be sent at once.
     has_more: bool,
+    /// The own process began or ended something: what waited for it can go on, although nothing arrives.
+    is_changed: bool,
 }
 
 impl StreamTable {
@@ -158,6 +160,7 @@ impl StreamTable {
         let operation = operation.expect("the caller chose an algorithm that can stream");
         self.operations.insert((context, op), operation);
         self.begun.insert(context, op.next());
+        self.is_changed = true;
         self.note_presence(tree_edges.clock().now());
         self.take_early_parts((context, op));
         self.drive(tree_edges, results);
@@ -180,6 +183,11 @@ impl StreamTable {
     /// True if more could be sent at once.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
+    }
+
+    /// True, once, if the own process began or ended something.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
     }
 
     /// True if nothing is under way.
@@ -415,6 +423,7 @@ impl StreamTable {
             }
             !fails
         });
+        self.is_changed = true;
         self.outgoing.retain(|stream| stream.operation.0 != context || stream.is_detached());
     }
 
@@ -423,12 +432,14 @@ impl StreamTable {
         let Some(key) = self.operations.iter().find(|(_, found)| found.handle == handle).map(|(key, _)| *key) else {
             return;
         };
+        self.is_changed = true;
         self.operations.remove(&key);
         self.outgoing.retain(|stream| stream.operation != key || stream.is_detached());
     }
 
     /// A rank is lost or has left: nothing more is sent to it.
     pub(super) fn release(&mut self, rank: Rank) {
+        self.is_changed = true;
         self.outgoing.retain(|stream| stream.to != rank);
         if let Some(peer) = self.peers.get_mut(&rank) {
             (peer.open_messages, peer.open_bytes) = (0, 0);
@@ -437,6 +448,7 @@ impl StreamTable {
 
     /// A group is closed. What its peers may lack is still sent: an outage may last longer than the group.
     pub(super) fn close_group(&mut self, context: GroupId) {
+        self.is_changed = true;
         self.begun.remove(&context);
         self.whole.retain(|(group, _), _| *group != context);
         self.assembled.retain(|((group, _), ..)| *group != context);

@@ -46,6 +46,7 @@ impl StreamTable {
     ) {
         self.begun.insert(key.0, key.1.next());
         self.whole.insert(key, WholeOperation { fingerprint, max_bytes });
+        self.is_changed = true;
         self.note_presence(tree_edges.clock().now());
         if self.check_early(key, fingerprint) && !self.incoming.is_empty() {
             self.take_early_messages(key);
@@ -70,6 +71,7 @@ impl StreamTable {
     /// The operation is finished, or has failed.
     pub(in crate::network) fn end_whole(&mut self, key: StreamKey) {
         if self.whole.remove(&key).is_some() {
+            self.is_changed = true;
             self.assembled.retain(|(of, ..)| *of != key);
             self.incoming.take(|message| is_of(&message.header.name, key));
         }

@@ -171,6 +171,43 @@ fn a_sweep_is_one_table_and_one_csv_file_and_repeats_byte_by_byte() {
     );
 }
 
+/// Scenarios without operations: their tables, charts and columns are those of flows.
+#[test]
+fn a_sweep_of_traffic_compares_flows() {
+    let csv = std::env::temp_dir().join(format!("pleach-traffic-{}.csv", std::process::id()));
+    let (file, path) = (scenario("tapered-tree"), csv.display().to_string());
+    let output = pleach(&["simulate", &file, "--format", "html", "--csv", &path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let page = text(&output.stdout);
+    assert!(page.contains("Traffic and workloads") && page.contains("99th percentile"), "{page}");
+    assert_eq!(page.matches("<svg").count(), 1);
+    let written = std::fs::read_to_string(&csv).expect("the CSV file");
+    let _ = std::fs::remove_file(&csv);
+    let column = |line: &str, name: &str| {
+        let head = written.lines().next().expect("a head").split(',').position(|field| field == name);
+        line.split(',').nth(head.expect("the column")).expect("a cell").to_owned()
+    };
+    let times: Vec<f64> =
+        written.lines().skip(1).map(|line| column(line, "flow_p99_ns").parse().expect("a time")).collect();
+    assert!(times.len() == 3 && times.is_sorted(), "fewer cables, longer times: {times:?}");
+    let table = text(&pleach(&["simulate", &file]).stdout);
+    assert!(table.contains("p99 us") && table.contains("fabric.taper=4") && !table.contains("algorithm"), "{table}");
+}
+
+/// Regression: the exit status of a comparison was 0 although flows had failed.
+#[test]
+fn a_comparison_with_flows_that_fail_fails() {
+    let lost = "\n[[fault]]\nkind = \"down\"\nlink = \"H3-S0\"\nat-us = 1\n";
+    let scenario = std::fs::read_to_string(scenario("tapered-tree")).expect("a shipped scenario") + lost;
+    let file = std::env::temp_dir().join(format!("pleach-traffic-{}.toml", std::process::id()));
+    std::fs::write(&file, scenario).expect("a temporary file");
+    let output = pleach(&["simulate", &file.display().to_string()]);
+    let _ = std::fs::remove_file(&file);
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{table}{}", text(&output.stderr));
+    assert!(table.contains("FAILED"), "{table}");
+}
+
 #[test]
 fn several_files_are_compared_on_request() {
     let files = [scenario("k-ary-n-tree"), scenario("multicast-broadcast")];

@@ -5,7 +5,8 @@
 
 use serde::Serialize;
 
-use super::SimulationReport;
+use super::traffic::FlowReport;
+use super::{SimulationReport, compared_traffic};
 use crate::latency_distribution::LatencyDistribution;
 use crate::number_format::group_digits;
 use crate::report::page::{charts, html_page, html_table, paragraph};
@@ -36,6 +37,7 @@ struct ComparedRun {
     latency: Option<LatencyDistribution>,
     packet_hops: u64,
     causes: Vec<String>,
+    flows: FlowReport,
     trace: String,
     #[serde(skip)]
     series: Vec<(f64, f64)>,
@@ -66,6 +68,7 @@ impl SimulationComparison {
                 file: report.scenario.file,
                 scenario: report.scenario.name,
                 latency: report.latency.complete,
+                flows: report.flows,
                 trace: report.trace,
                 settings,
             }
@@ -73,9 +76,13 @@ impl SimulationComparison {
         Self { version: 1, runs: runs.into_iter().map(run).collect() }
     }
 
-    /// True if any run violated an invariant, or an operation of it failed.
+    /// True if any run violated an invariant, or an operation, a flow or a workload of it failed.
     pub fn has_failures(&self) -> bool {
-        self.runs.iter().any(|run| run.violations > 0 || run.failed > 0)
+        self.runs.iter().any(|run| run.violations > 0 || run.failed > 0 || run.flows.has_failures())
+    }
+
+    fn flows(&self) -> Vec<(&str, &FlowReport)> {
+        self.runs.iter().map(|run| (run.label.as_str(), &run.flows)).collect()
     }
 
     /// The runs as CSV, with a column for each swept field. Times are in nanoseconds.
@@ -91,6 +98,7 @@ impl SimulationComparison {
         let head = ["file", "scenario"].into_iter().chain(fields.iter().copied());
         let head: Vec<String> =
             head.chain(["algorithm", "hosts", "seed"]).chain(numbers).chain(times).map(quoted).collect();
+        let head = head.into_iter().chain(compared_traffic::CSV_FIELDS.map(str::to_owned)).collect::<Vec<_>>();
         let mut text = head.join(",") + "\n";
         for run in &self.runs {
             let value = |field: &&str| {
@@ -107,6 +115,7 @@ impl SimulationComparison {
                 Some(d) => [d.min_ns, d.median_ns, d.mean_ns, d.p90_ns, d.p99_ns, d.max_ns].map(|ns| ns.to_string()),
                 None => std::array::from_fn(|_| String::new()),
             });
+            cells.extend(compared_traffic::csv_cells(&run.flows));
             text.push_str(&(cells.join(",") + "\n"));
         }
         text
@@ -146,13 +155,26 @@ impl SimulationComparison {
             1 => Some(format!("{}: {}", run.label, run.causes[0])),
             more => Some(format!("{}: {}, and {} other causes", run.label, run.causes[0], more - 1)),
         };
-        self.runs.iter().filter_map(line).collect()
+        self.runs.iter().filter_map(line).chain(compared_traffic::failure_lines(&self.flows())).collect()
+    }
+
+    /// Whether any run has operations; scenarios may have traffic alone.
+    fn has_operations(&self) -> bool {
+        self.runs.iter().any(|run| run.completed + run.failed > 0)
     }
 }
 
 /// The comparison as text.
 pub fn comparison_table(comparison: &SimulationComparison) -> String {
-    let mut text = format_table(&comparison.rows());
+    let traffic = compared_traffic::rows(&comparison.flows());
+    let mut tables = Vec::new();
+    if comparison.has_operations() || traffic.len() < 2 {
+        tables.push(format_table(&comparison.rows()));
+    }
+    if traffic.len() > 1 {
+        tables.push(format_table(&traffic));
+    }
+    let mut text = tables.join("\n");
     for line in comparison.failure_lines() {
         text.push_str(&format!("\nFAILED      {line}"));
     }
@@ -171,6 +193,12 @@ pub fn comparison_html(comparison: &SimulationComparison) -> String {
         .map(|run| (run.label.as_str(), run.series.clone()))
         .collect();
     let mut sections = vec![("All runs".to_owned(), html_table(&comparison.rows()))];
+    let flows = comparison.flows();
+    let traffic = compared_traffic::rows(&flows);
+    if traffic.len() > 1 {
+        let content = html_table(&traffic) + &charts(compared_traffic::charts(&flows));
+        sections.push(("Traffic and workloads".to_owned(), content));
+    }
     if !series.is_empty() {
         sections.push(("Latency".to_owned(), charts([line_chart(&series, "operation", "latency in us")])));
     }

@@ -1,5 +1,6 @@
 //! The report of `pleach simulate`: built once from a run, rendered as text, JSON or an HTML page.
 
+mod compared_traffic;
 mod comparison;
 mod downloads;
 mod fabric_diagram;

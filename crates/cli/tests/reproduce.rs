@@ -40,7 +40,7 @@ fn check(report: &Value, claims: &str) {
     let counts = list(&report["summary"], "labels");
     let of = |count: &Value, name: &str| count[name].as_u64().expect("a number");
     let (all, labels) = counts.split_last().expect("a line for all");
-    for name in ["rows", "matched", "null_matched", "gated", "gated_null_matched"] {
+    for name in ["rows", "matched", "null_matched", "gated", "null_ungates"] {
         assert_eq!(labels.iter().map(|count| of(count, name)).sum::<u64>(), of(all, name), "{name}");
     }
     assert_eq!(of(all, "rows"), rows.len() as u64);

@@ -12,6 +12,35 @@ find /usr /etc /lib /var/lib -name '*pleach*' | sort > "$before"
 dpkg --install ./*.deb > dpkg.log 2>&1 || { cat dpkg.log; exit 1; }
 [ "$(stat -c '%U %G %a' /etc/pleach/secret)" = "root pleach 640" ]
 
+step "every library of the installed files is from a package in Depends"
+# Prints what is not so; the argument is a list as in Depends.
+foreign_libraries() {
+    packages=" $(echo "$1" | sed -E 's/ *\([^)]*\)//g; s/[,|]/ /g') "
+    dpkg --listfiles pleach | while read -r file; do
+        [ -f "$file" ] && [ ! -L "$file" ] && [ "$(head -c 4 "$file" | tail -c 3)" = ELF ] || continue
+        echo "$file" >> elf-files
+        ldd "$file" > libraries
+        sed -n 's/^[[:space:]]*\([^ ]*\) => not found$/\1/p' libraries | while read -r missing; do
+            echo "$file: $missing is not installed"
+        done
+        sed -nE 's/^[^/]*(\/[^ ]+) \(0x[0-9a-f]+\)$/\1/p' libraries | while read -r library; do
+            # Packages list some libraries below /lib, others below /usr/lib; one folder is a link to the other.
+            real=$(readlink -f "$library")
+            owner=$(dpkg --search "$real" 2> /dev/null || dpkg --search "${real#/usr}" 2> /dev/null || echo "no package: $real")
+            owner=${owner%%:*}
+            case $packages in *" $owner "*) ;; *) echo "$file: $library is of $owner" ;; esac
+        done
+    done
+}
+depends=$(dpkg-query --show --showformat '${Depends}' pleach)
+foreign_libraries "$depends" > foreign
+# The program, the libraries for C and MPI, and the provider.
+[ "$(wc -l < elf-files)" -eq 4 ] || { cat elf-files; exit 1; }
+if [ -s foreign ]; then cat foreign; exit 1; fi
+if [ -z "$(foreign_libraries adduser)" ]; then
+    echo "a missing dependency is not noticed"; exit 1
+fi
+
 step "the version has a commit"
 pleach --version | tee version | grep -Eq '^pleach [0-9]+\.[0-9]+\.[0-9]+ \([0-9a-f]{10}\)$'
 

@@ -99,7 +99,7 @@ fn mistake(words: &[String], mention: Mention) -> Option<String> {
 fn files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = vec![root.join("README.md"), root.join("ARCHITECTURE.md")];
-    for folder in ["docs", "examples/slurm", "experiments"] {
+    for folder in ["docs", "examples/pbs", "examples/slurm", "experiments"] {
         let entries = std::fs::read_dir(root.join(folder)).expect("a folder of documents");
         files.extend(entries.map(|entry| entry.expect("readable").path()).filter(|path| path.is_file()));
     }

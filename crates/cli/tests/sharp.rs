@@ -25,6 +25,7 @@ fn gated_numbers_hold_and_every_difference_is_explained() {
         assert!(matched || row["gated"] == false, "{row}");
         assert_eq!(matched, row["remark"] == "", "{row}");
     }
+    assert_eq!(report["summary"]["calibrated_parameters"], 6, "each number counts, and more are too many");
     // The calibration uses only two columns of Table I and one row of Table VI, under whatever name.
     let with = |label: &str| {
         let rows = comparisons.iter().filter(|row| row["label"] == label);

@@ -151,16 +151,16 @@ class DataTable {
     this.count = element('span', { className: 'count' });
     this.filter = element('input', { type: 'search', autocomplete: 'off', id: `${section}-filter` });
     this.more = element('button', { type: 'button', className: 'more', textContent: 'Show more rows' });
-    this.more.addEventListener('click', () => { this.shown += 200; this.render(); });
+    this.more.addEventListener('click', () => this.showMore());
     this.filter.addEventListener('input', () => { this.shown = ROWS_SHOWN; this.render(); });
     const heads = this.columns.map((column, index) => this.head(column, index));
     const table = element('table', {}, element('thead', {}, element('tr', {}, ...heads)), this.body);
     table.setAttribute('aria-labelledby', `${section}-title`);
-    const region = element('div', { className: 'scroll', tabIndex: 0 }, table);
-    region.setAttribute('role', 'region');
-    region.setAttribute('aria-labelledby', `${section}-title`);
+    this.region = element('div', { className: 'scroll', tabIndex: 0 }, table);
+    this.region.setAttribute('role', 'region');
+    this.region.setAttribute('aria-labelledby', `${section}-title`);
     const tools = element('div', { className: 'tools' }, element('label', {}, 'Filter ', this.filter), this.count);
-    byId(section).append(tools, region, this.more);
+    byId(section).append(tools, this.region, this.more);
     this.heads = heads;
     this.markSort();
   }
@@ -174,7 +174,16 @@ class DataTable {
       this.markSort();
       this.render();
     });
+    // A browser leaves a button alone that a wide table shows in part.
+    button.addEventListener('focus', () => button.scrollIntoView({ block: 'nearest', inline: 'nearest' }));
     return element('th', { scope: 'col', className: column.number ? 'number' : '' }, button);
+  }
+
+  showMore() {
+    this.shown += 200;
+    this.render();
+    // With the last rows the button goes; the focus would go to the top of the page.
+    if (this.more.hidden) this.region.focus({ preventScroll: true });
   }
 
   markSort() {

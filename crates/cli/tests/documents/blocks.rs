@@ -30,7 +30,7 @@ pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
     ("cargo xtask", "not run: it runs these tests"),
     ("cargo build --release", "not run: the build of these tests does the same"),
     ("srun ", "crates/cli/tests/launch/within_slurm.rs"),
-    ("pleach launch --nodes 3 -- ./program", "crates/cli/tests/launch/within_slurm.rs"),
+    ("pleach launch --nodes 3 -- ./program", "crates/cli/tests/launch/batch_job.rs"),
     ("mpirun.mpich ", "crates/pleach-mpi/tests"),
     ("apt", "packaging/check-install.sh"),
     ("sudo apt", "packaging/check-install.sh"),

@@ -1,5 +1,6 @@
 //! `pleach launch` as a user runs it: real processes, real signals.
 
+mod batch_job;
 mod between_hosts;
 mod c_header;
 #[path = "../manager/process.rs"]

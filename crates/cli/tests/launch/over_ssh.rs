@@ -19,15 +19,15 @@ fn as_a_rank() {
 }
 
 /// Hosts with an ssh server each, and a key that opens them.
-struct SshHosts {
+pub(super) struct SshHosts {
     servers: Vec<Child>,
-    folder: PathBuf,
-    network: NamespaceNetwork,
+    pub(super) folder: PathBuf,
+    pub(super) network: NamespaceNetwork,
 }
 
 impl SshHosts {
     /// None where hosts cannot be created, after printing so.
-    fn new(name: &str, count: usize) -> Option<Self> {
+    pub(super) fn new(name: &str, count: usize) -> Option<Self> {
         let network = match NamespaceNetwork::new(count) {
             Ok(network) => network,
             Err(error) => {
@@ -69,18 +69,24 @@ impl SshHosts {
         }
     }
 
-    /// `pleach launch` on the first host, with so many ranks on each.
+    /// `pleach launch` on the first host, with so many ranks on each, and an ssh that soon notices a lost host.
     fn launch(&self, ranks: usize, arguments: &[&str]) -> Command {
+        self.launch_by("-o ConnectTimeout=5 -o ServerAliveInterval=1", ranks, arguments)
+    }
+
+    /// `pleach launch` on the first host, by ssh with options.
+    fn launch_by(&self, ssh_options: &str, ranks: usize, arguments: &[&str]) -> Command {
         let hosts = (0..self.network.count()).map(|host| format!("{}:{ranks}", self.network.host(host).address()));
-        let key = self.folder.join("user");
-        let agent = format!(
-            "ssh -i {} -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR \
-             -o ConnectTimeout=5 -o ServerAliveInterval=1",
-            key.display()
-        );
+        let agent = format!("ssh {} -o BatchMode=yes {ssh_options}", self.ssh_options());
         let mut command = launch(&["--hosts", &hosts.collect::<Vec<_>>().join(","), "--agent", &agent]);
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
+    }
+
+    /// Options for ssh to open these hosts.
+    pub(super) fn ssh_options(&self) -> String {
+        let key = self.folder.join("user");
+        format!("-i {} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR", key.display())
     }
 
     /// The output of so many ranks on each host that sum; all must succeed.
@@ -97,7 +103,7 @@ impl SshHosts {
         self.network.host(0).start(command).expect("pleach starts")
     }
 
-    fn output(&self, command: &mut Command) -> Output {
+    pub(super) fn output(&self, command: &mut Command) -> Output {
         self.start(command).wait_with_output().expect("it ends")
     }
 
@@ -305,10 +311,12 @@ fn no_rank_starts_if_a_host_cannot_be_reached_over_ssh() {
     assert_none_on_hosts(&hosts.network, "launch-host");
 }
 
-/// On each of two hosts a process that its rank, a script, has started, and that sleeps; the numbers of both.
-fn sleeper_on_each_host(hosts: &SshHosts) -> (Child, [u32; 2]) {
-    let script = "sleep 300 & echo $PLEACH_RANK $!; wait";
-    let mut child = hosts.start(&mut hosts.launch(1, &["--grace", "1", "--", "sh", "-c", script]));
+/// On each of two hosts its rank, a script, starts a process that sleeps.
+const SLEEPERS: &[&str] = &["--grace", "1", "--", "sh", "-c", "sleep 300 & echo $PLEACH_RANK $!; wait"];
+
+/// Starts [`SLEEPERS`]; the numbers of the two processes.
+fn sleeper_on_each_host(hosts: &SshHosts, mut command: Command) -> (Child, [u32; 2]) {
+    let mut child = hosts.start(&mut command);
     let reader = BufReader::new(child.stdout.take().expect("piped"));
     let mut ranks = [0; 2];
     for line in reader.lines().take(2) {
@@ -319,31 +327,48 @@ fn sleeper_on_each_host(hosts: &SshHosts) -> (Child, [u32; 2]) {
     (child, ranks)
 }
 
-/// The connection just goes silent: ssh notices it on one side, `pleach launch-host` on the other.
-#[test]
-fn a_host_that_loses_its_link_ends_the_job_on_both_sides_over_ssh() {
-    let Some(hosts) = SshHosts::new("cut", 2) else { return };
-    let (child, [near, far]) = sleeper_on_each_host(&hosts);
+/// A host goes silent and the job ends within `job_limit`, and its own ranks within 30 s, as docs/operations.md says.
+fn lose_a_link(hosts: &SshHosts, command: Command, job_limit: Duration) {
+    let (child, [near, far]) = sleeper_on_each_host(hosts, command);
     let began = Instant::now();
     hosts.network.host(1).take_link_down().expect("the kernel obeys");
     let (status, said) = end_of(child);
     assert_eq!(status, Some(255), "{said}");
     assert!(said.contains(&format!("host {} ended with status 255", hosts.network.host(1).address())), "{said}");
-    assert!(began.elapsed() < 2 * SOON, "{:?}", began.elapsed());
+    assert!(began.elapsed() < job_limit, "{:?}", began.elapsed());
     assert_gone(&[near]);
     let is_left = || all_on_hosts(&hosts.network).iter().any(|found| found.process == far);
     assert!(is_left(), "the other host does not know yet");
     while is_left() {
-        assert!(began.elapsed() < 5 * SOON, "left behind on the host that was cut off");
+        assert!(began.elapsed() < SILENT_HOST_LIMIT, "left behind on the host that was cut off");
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_none_on_hosts(&hosts.network, "launch-host");
 }
 
+/// Within this, the ranks of a silent host end (docs/operations.md, "A job on several hosts"): 30 s of silence, and the second of
+/// [`SLEEPERS`] that ranks have to end.
+const SILENT_HOST_LIMIT: Duration = Duration::from_secs(32);
+
+/// The connection just goes silent: ssh notices it on one side, `pleach launch-host` on the other.
+#[test]
+fn a_host_that_loses_its_link_ends_the_job_on_both_sides_over_ssh() {
+    let Some(hosts) = SshHosts::new("cut", 2) else { return };
+    lose_a_link(&hosts, hosts.launch(1, SLEEPERS), 2 * SOON);
+}
+
+/// The time that docs/operations.md names, by the limits that the launcher gives to ssh.
+#[test]
+#[ignore = "long: waits until ssh notices"]
+fn a_silent_host_ends_the_job_within_twenty_five_seconds_over_ssh() {
+    let Some(hosts) = SshHosts::new("silent", 2) else { return };
+    lose_a_link(&hosts, hosts.launch_by("", 1, SLEEPERS), Duration::from_secs(25));
+}
+
 #[test]
 fn an_agent_that_is_killed_on_its_host_leaves_no_rank_behind_over_ssh() {
     let Some(hosts) = SshHosts::new("agent", 2) else { return };
-    let (child, ranks) = sleeper_on_each_host(&hosts);
+    let (child, ranks) = sleeper_on_each_host(&hosts, hosts.launch(1, SLEEPERS));
     let found = all_on_hosts(&hosts.network);
     let is_agent = |arguments: &[String]| arguments.get(1).is_some_and(|word| word == "launch-host");
     let agent = found.iter().find(|found| found.host == 1 && is_agent(&found.arguments));

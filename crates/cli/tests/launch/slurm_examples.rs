@@ -1,5 +1,5 @@
 //! The scripts of `examples/slurm` for a standing service: the one that starts it, and a job of an MPI program that uses it.
-//! `within_slurm.rs` runs what job.sh runs.
+//! `batch_job.rs` runs job.sh.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;

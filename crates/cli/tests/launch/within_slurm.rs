@@ -1,5 +1,6 @@
-//! Real Slurm: its controller and two of its daemons, each on a host made of namespaces, start our ranks.
+//! Real Slurm: its controller and its daemons, each on a host made of namespaces, start our ranks.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use namespaces::NamespaceNetwork;
@@ -9,7 +10,7 @@ use super::*;
 /// How long a job may take: Slurm looks for work every few seconds.
 const JOB_TIMEOUT: &str = "60";
 
-/// A cluster of two hosts, n0 (also called head1) and n1, with the controller on the first.
+/// A cluster of hosts n0 (also called head1), n1 and so on, with the controller on the first.
 pub(super) struct SlurmCluster {
     daemons: Vec<Child>,
     pub(super) folder: PathBuf,
@@ -17,9 +18,14 @@ pub(super) struct SlurmCluster {
 }
 
 impl SlurmCluster {
-    /// None where hosts cannot be created, after printing so.
+    /// Two hosts.
     pub(super) fn new(name: &str) -> Option<Self> {
-        let network = match NamespaceNetwork::new(2) {
+        Self::with_hosts(name, 2)
+    }
+
+    /// None where hosts cannot be created, after printing so.
+    pub(super) fn with_hosts(name: &str, count: usize) -> Option<Self> {
+        let network = match NamespaceNetwork::new(count) {
             Ok(network) => network,
             Err(error) => {
                 namespaces::skip_test(error);
@@ -28,37 +34,45 @@ impl SlurmCluster {
         };
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("slurm-{}-{name}", std::process::id()));
         // PMIx does not work if two hosts have the same temporary files.
-        for part in ["state", "tmp-n0", "tmp-n1"] {
+        let temporary = (0..count).map(|host| format!("tmp-n{host}"));
+        for part in temporary.chain(["state".to_owned()]) {
             std::fs::create_dir_all(folder.join(part)).expect("a folder");
         }
         let mut cluster = Self { daemons: Vec::new(), folder, network };
         cluster.write_settings();
         cluster.start_munge();
-        for (host, daemon) in
-            [(0, vec!["slurmctld"]), (0, vec!["slurmd", "-N", "n0"]), (1, vec!["slurmd", "-N", "n1"])]
-        {
-            let log = std::fs::File::create(cluster.folder.join(format!("{}{host}.out", daemon[0]))).expect("a file");
-            let mut command = cluster.command(host, daemon[0]);
-            command.args(&daemon[1..]).arg("-D").stdout(log.try_clone().expect("a file")).stderr(log);
-            cluster.daemons.push(cluster.network.host(host).start(&mut command).expect("Slurm starts"));
+        cluster.start_daemon(0, "slurmctld", &[]);
+        for host in 0..count {
+            cluster.start_daemon(host, "slurmd", &["-N", &format!("n{host}")]);
         }
         cluster.wait_until_idle();
         Some(cluster)
     }
 
+    fn start_daemon(&mut self, host: usize, daemon: &str, arguments: &[&str]) {
+        let log = std::fs::File::create(self.folder.join(format!("{daemon}{host}.out"))).expect("a file");
+        let mut command = self.command(host, daemon);
+        command.args(arguments).arg("-D").stdout(log.try_clone().expect("a file")).stderr(log);
+        self.daemons.push(self.network.host(host).start(&mut command).expect("Slurm starts"));
+    }
+
     fn write_settings(&self) {
         let folder = self.folder.display();
-        let [first, second] = [0, 1].map(|host| self.network.host(host).address());
-        let names = format!("127.0.0.1 localhost\n{first} n0 head1\n{second} n1\n");
+        let hosts: Vec<(usize, Ipv4Addr)> =
+            (0..self.network.count()).map(|host| (host, self.network.host(host).address())).collect();
+        let names: String = hosts.iter().map(|(host, address)| format!("{address} n{host}\n")).collect();
+        let names = format!("127.0.0.1 localhost\n{} head1\n{names}", hosts[0].1);
         std::fs::write(self.folder.join("hosts"), names).expect("a file");
+        let nodes: String =
+            hosts.iter().map(|(host, address)| format!("NodeName=n{host} NodeAddr={address} CPUs=8\n")).collect();
         let settings = format!(
             "ClusterName=test\nSlurmctldHost=n0\nSlurmUser=root\nAuthType=auth/munge\nAuthInfo=socket={folder}/munge.socket\n\
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\n\
              SelectTypeParameters=CR_Core\nMpiDefault=none\nReturnToService=2\nSlurmdParameters=config_overrides\n\
              StateSaveLocation={folder}/state\nTmpFS={folder}/tmp-%n\nSlurmdSpoolDir={folder}/spool-%n\nSlurmctldPidFile={folder}/slurmctld.pid\n\
              SlurmdPidFile={folder}/slurmd-%n.pid\nSwitchType=switch/none\nJobAcctGatherType=jobacct_gather/none\n\
-             NodeName=n0 NodeAddr={first} CPUs=4\nNodeName=n1 NodeAddr={second} CPUs=4\n\
-             PartitionName=all Nodes=n0,n1 Default=YES State=UP\n"
+             {nodes}PartitionName=all Nodes=n[0-{}] Default=YES State=UP\n",
+            hosts.len() - 1
         );
         std::fs::write(self.folder.join("slurm.conf"), settings).expect("a file");
     }
@@ -99,7 +113,7 @@ impl SlurmCluster {
         let began = Instant::now();
         loop {
             let states = self.run(self.command(0, "sinfo").args(["--noheader", "--Node", "--format=%T"]));
-            if text(&states.stdout).lines().filter(|state| *state == "idle").count() == 2 {
+            if text(&states.stdout).lines().filter(|state| *state == "idle").count() == self.network.count() {
                 return;
             }
             assert!(began.elapsed() < 3 * SOON, "Slurm does not start: {}", self.logs());
@@ -112,27 +126,27 @@ impl SlurmCluster {
         child.expect("it starts").wait_with_output().expect("it ends")
     }
 
-    /// Submits a script for both hosts with so many tasks on each, and waits for its end.
+    /// Submits a script for two hosts with so many tasks on each, and waits for its end.
     pub(super) fn batch(&self, tasks: u32, script: &str) -> (Option<i32>, String) {
-        let (file, output) = (self.folder.join("script"), self.folder.join("output"));
+        let file = self.folder.join("script");
         std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).expect("a file");
-        let mut command = self.command(0, "timeout");
-        command.args([
-            JOB_TIMEOUT,
-            "sbatch",
-            "--wait",
-            "--nodes=2",
-            &format!("--ntasks-per-node={tasks}"),
-            "--output",
-        ]);
-        let ended = self.run(command.arg(&output).arg(&file));
+        let size = ["--nodes=2".to_owned(), format!("--ntasks-per-node={tasks}")];
+        self.submit(&mut self.command(0, "timeout"), &size, &file)
+    }
+
+    /// Submits a script from the cluster's folder with `command`, which starts `timeout`, and waits for its end.
+    pub(super) fn submit(&self, command: &mut Command, options: &[String], file: &Path) -> (Option<i32>, String) {
+        let output = self.folder.join("output");
+        command.args([JOB_TIMEOUT, "sbatch", "--wait", "--output"]).arg(&output).args(options).arg(file);
+        let ended = self.run(command.current_dir(&self.folder));
         let said = std::fs::read_to_string(&output).unwrap_or_default();
         (ended.status.code(), format!("{said}{}", text(&ended.stderr)))
     }
 
     pub(super) fn logs(&self) -> String {
-        let names = ["munged.out", "slurmctld0.out", "slurmd0.out", "slurmd1.out"];
-        names.map(|name| std::fs::read_to_string(self.folder.join(name)).unwrap_or_default()).concat()
+        let daemons = (0..self.network.count()).map(|host| format!("slurmd{host}.out"));
+        let names = ["munged.out".to_owned(), "slurmctld0.out".to_owned()].into_iter().chain(daemons);
+        names.map(|name| std::fs::read_to_string(self.folder.join(name)).unwrap_or_default()).collect()
     }
 }
 

@@ -20,6 +20,23 @@ fn a_missing_program_is_named_once() {
     }
 }
 
+/// The time that docs/operations.md names.
+#[test]
+#[ignore = "long: half a minute"]
+fn a_host_that_does_not_answer_within_thirty_seconds_is_named() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("silent-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let agent = folder.join("agent");
+    std::fs::write(&agent, "exec sleep 300\n").expect("a file");
+    let began = Instant::now();
+    let (status, lines) = errors(&["--hosts", "n7:2", "--agent", &format!("sh {}", agent.display()), "--", "true"]);
+    let seconds = began.elapsed().as_secs();
+    assert_eq!(status, Some(2), "{lines:?}");
+    assert_eq!(lines, ["error: no answer from host n7 within 30 s"]);
+    assert!((30..35).contains(&seconds), "{seconds} s");
+    std::fs::remove_dir_all(&folder).expect("our folder");
+}
+
 /// A rank of the test below: for a `main` that returns an error, as for this test, Rust prints the error's `Debug` form.
 #[test]
 #[ignore = "other tests launch it"]

@@ -15,6 +15,13 @@ static OPENED: AtomicU32 = AtomicU32::new(0);
 /// Longest time for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// A key held down, in the numbers of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Modifier {
+    None = 0,
+    Shift = 8,
+}
+
 pub(crate) struct Browser {
     child: Child,
     commands: File,
@@ -130,6 +137,38 @@ impl Browser {
         while self.evaluate(&expression) != true {
             assert!(began.elapsed() < super::process::PATIENCE, "waited in vain: {what}; {:?}", self.problems);
             std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Presses a key and releases it: a character, or the name of a key as in `KeyboardEvent.key`. The browser does what it does for a
+    /// person: the focus moves, buttons and links are activated, text is entered.
+    pub(crate) fn press(&mut self, key: &str) {
+        self.press_with(key, Modifier::None);
+    }
+
+    pub(crate) fn press_with(&mut self, key: &str, modifier: Modifier) {
+        let (code, text) = match key {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            "Escape" => (27, ""),
+            "End" => (35, ""),
+            "Home" => (36, ""),
+            "ArrowLeft" => (37, ""),
+            "ArrowUp" => (38, ""),
+            "ArrowRight" => (39, ""),
+            "ArrowDown" => (40, ""),
+            character if character.len() == 1 => (character.as_bytes()[0].to_ascii_uppercase().into(), character),
+            unknown => panic!("no key is called {unknown}"),
+        };
+        // Without a text, the browser makes no key press of it.
+        let down = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
+        for kind in [down, "keyUp"] {
+            let mut event =
+                json!({"type": kind, "key": key, "windowsVirtualKeyCode": code, "modifiers": modifier as u8});
+            if kind == "keyDown" {
+                event["text"] = json!(text);
+            }
+            self.call("Input.dispatchKeyEvent", event);
         }
     }
 

@@ -55,6 +55,9 @@ struct CalibrationFile {
     /// Parameters that are neither given nor calibrated.
     #[serde(default)]
     assumed: Vec<String>,
+    /// Choices among kinds of which no other can be tried.
+    #[serde(default)]
+    chosen: Vec<String>,
     /// Choices among kinds, and what else could have been chosen.
     #[serde(default)]
     alternative: Vec<Alternative>,
@@ -69,7 +72,7 @@ pub(crate) struct Alternative {
     pub value: toml::Value,
 }
 
-/// A parameter, and the rows that set it. Several names are one number.
+/// Parameters, each a number of its own, and the rows that set them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CalibratedTable {
@@ -98,11 +101,11 @@ struct InputTable {
 #[derive(Debug)]
 pub(crate) struct Calibration {
     labels: BTreeMap<String, (RowLabel, String)>,
-    /// Each entry is one calibrated number, under all its names.
-    pub calibrated: Vec<Vec<String>>,
+    pub calibrated: Vec<String>,
     pub inputs: Vec<String>,
     pub given: Vec<String>,
     pub assumed: Vec<String>,
+    pub chosen: Vec<String>,
     pub alternatives: Vec<Alternative>,
     /// Why a claim has no row.
     pub claims_without_row: BTreeMap<String, String>,
@@ -144,10 +147,11 @@ impl Calibration {
         }
         Ok(Self {
             labels,
-            calibrated: file.calibrated.into_iter().map(|table| table.parameters).collect(),
+            calibrated: file.calibrated.into_iter().flat_map(|table| table.parameters).collect(),
             inputs: file.input.into_iter().flat_map(|table| table.parameters).collect(),
             given: file.given,
             assumed: file.assumed,
+            chosen: file.chosen,
             alternatives: file.alternative,
             claims_without_row: file.claims_without_row,
         })
@@ -182,19 +186,28 @@ impl Calibration {
         found
     }
 
-    /// Parameters of a file that have no origin, or several. Each is named `table.key`.
+    /// Parameters of a file that have no origin, or several. Each is named `table.key`, or `table.0.key` in a list of tables that is not
+    /// listed as a whole. Texts outside of tables are no parameters.
     #[cfg(test)]
     pub(crate) fn origins_missing(&self, parameters: &str) -> Vec<String> {
         let file: toml::Table = parameters.parse().expect("valid TOML");
+        let lists = [&self.calibrated, &self.inputs, &self.given, &self.assumed, &self.chosen];
+        let mut listed: Vec<&String> = lists.into_iter().flatten().collect();
         let mut names = Vec::new();
-        for (table, values) in &file {
-            match values.as_table() {
-                Some(values) => names.extend(values.keys().map(|key| format!("{table}.{key}"))),
-                None => names.push(table.clone()),
+        for (name, value) in file.iter().filter(|(_, value)| !value.is_str()) {
+            match value {
+                toml::Value::Table(table) => names.extend(table.keys().map(|key| format!("{name}.{key}"))),
+                toml::Value::Array(tables) if !listed.contains(&name) => {
+                    let tables = tables.iter().filter_map(toml::Value::as_table).enumerate();
+                    names.extend(
+                        tables.flat_map(|(number, table)| {
+                            table.keys().map(move |key| format!("{name}.{number}.{key}"))
+                        }),
+                    );
+                }
+                _ => names.push(name.clone()),
             }
         }
-        let mut listed: Vec<&String> =
-            self.calibrated.iter().flatten().chain(&self.inputs).chain(&self.given).chain(&self.assumed).collect();
         // A choice that is no number is an alternative only.
         for Alternative { parameter, .. } in &self.alternatives {
             if !listed.contains(&parameter) {
@@ -265,7 +278,8 @@ mod tests {
     #[test]
     fn every_parameter_has_one_origin() {
         let calibration = labelled("given = [\"link.wire-ns\"]\nassumed = [\"unit.window\", \"unit.gone\"]").unwrap();
-        let missing = calibration.origins_missing("[link]\nwire-ns = 1.0\n[unit]\nwindow = 4\nfold-ns = 2.0\n");
-        assert_eq!(missing, ["unit.fold-ns", "unit.gone"]);
+        let parameters = "name = \"a preset\"\n[link]\nwire-ns = 1.0\n[unit]\nwindow = 4\nfold-ns = 2.0\n[[fault]]\nkind = \"flip\"\n";
+        let missing = calibration.origins_missing(parameters);
+        assert_eq!(missing, ["fault.0.kind", "unit.fold-ns", "unit.gone"]);
     }
 }

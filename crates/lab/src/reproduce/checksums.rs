@@ -163,9 +163,9 @@ impl ComputedChecksums {
         let jack = parameters.jack;
         Ok(Self {
             pipelines: (6..=24).map(|gigabytes| jack.pipelined(MEGABYTE, f64::from(gigabytes))).collect(),
-            simulated: simulated::points(&jack)?,
-            graphene: simulated::points(&parameters.graphene)?,
-            nas: nas::overheads(&parameters.graphene, &parameters.nas)?,
+            simulated: simulated::points(&parameters.jack())?,
+            graphene: simulated::points(&parameters.graphene())?,
+            nas: nas::overheads(&parameters.graphene(), &parameters.nas)?,
             parameters,
         })
     }
@@ -271,7 +271,7 @@ mod tests {
             let computed = ComputedChecksums::new(ChecksumParameters::parse(text).expect("in range"));
             compare(&paper, &computed.expect("it runs")).expect("all numbers are known").rows
         };
-        let names = paper.calibration.calibrated.iter().flatten();
+        let names = paper.calibration.calibrated.iter();
         let changed: Vec<Vec<Comparison>> =
             names.map(|name| run(&scale_parameter(TEXT, name, 1.1).expect("a number"))).collect();
         assert_eq!(Calibration::own_predictions(&run(TEXT), &changed), []);

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::calibration::{Calibration, RowLabel};
-use super::published::PublishedNumber;
+use super::published::{NumberGating, PublishedNumber};
 
 /// The result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -51,6 +51,8 @@ pub(crate) struct Comparison {
     pub ours_value: f64,
     pub verdict: ReproductionVerdict,
     pub gated: bool,
+    /// Not gated for the one reason that the null model passes as well.
+    pub null_ungates: bool,
     pub label: RowLabel,
     /// The choice that an informed row rests on, or what an input sets.
     pub choice: String,
@@ -96,7 +98,8 @@ impl Comparison {
             published_value: published.value.reference(),
             ours_value: ours,
             verdict,
-            gated: published.gated,
+            gated: published.gating == NumberGating::Gated,
+            null_ungates: published.gating == NumberGating::NullPasses,
             label,
             choice: choice.to_owned(),
             null: published.unit.format(published.null),

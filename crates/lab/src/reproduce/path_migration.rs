@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use super::comparison::{Comparison, Gate, Remark, all_hold};
 use super::parameter_file::read_parameters;
-use super::published::PublishedNumber;
+use super::published::{NumberGating, PublishedNumber};
 use super::published_paper::PublishedPaper;
 use super::robustness::{ExperimentTrial, Robustness, RobustnessArgs};
 use super::summary::Summary;
@@ -155,7 +155,7 @@ fn compare(paper: &PublishedPaper, adapter: &AdapterFigures) -> Result<Experimen
 fn compare_product(paper: &PublishedPaper, simulated: &SimulatedFigures) -> Vec<Comparison> {
     let row = |number: &PublishedNumber| {
         let (ours, of) = simulated.value(&number.id)?;
-        let number = PublishedNumber { gated: false, ..number.clone() };
+        let number = PublishedNumber { gating: NumberGating::Reported, ..number.clone() };
         let remark = remark_on_simulated(&number.id, ours, number.value.reference());
         Some(Comparison::new(&number, ours, &paper.calibration, &of, remark))
     };
@@ -211,7 +211,7 @@ fn measure(
     let kernels = cable_cuts::measure_all(effort, progress)?;
     let (mut measured, mut missing) = (Vec::new(), Vec::new());
     for mut number in paper.published.iter().filter(|row| !SIMULATED_ONLY.contains(&row.id.as_str())).cloned() {
-        number.gated = false;
+        number.gating = NumberGating::Reported;
         // Numbers within the error of the measurement count as equal.
         if let Some(error) = error(&number.id, &kernels) {
             number.tolerance = number.tolerance.max(2.0 * error);
@@ -392,7 +392,7 @@ mod tests {
             let adapter = adapter_model::simulate(&parameters, 1, 1).expect("it runs");
             compare(&paper, &adapter).expect("all numbers are known").rows
         };
-        let names = paper.calibration.calibrated.iter().flatten();
+        let names = paper.calibration.calibrated.iter();
         let changed: Vec<Vec<Comparison>> =
             names.map(|name| run(&scale_parameter(simulated::TEXT, name, 1.1).expect("a number"))).collect();
         assert_eq!(Calibration::own_predictions(&run(simulated::TEXT), &changed), []);

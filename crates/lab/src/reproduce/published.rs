@@ -62,6 +62,26 @@ impl PublishedValue {
     }
 }
 
+/// Whether the exit status depends on a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NumberGating {
+    Gated,
+    Reported,
+    /// Reported, since the null model passes as well: the tolerance is not smaller than the effect.
+    NullPasses,
+}
+
+impl NumberGating {
+    fn parse(text: &str) -> Result<Self> {
+        Ok(match text {
+            "yes" => Self::Gated,
+            "no" => Self::Reported,
+            "null" => Self::NullPasses,
+            other => bail!("gated is '{other}', expected yes, no or null"),
+        })
+    }
+}
+
 /// One published number and its tolerance.
 #[derive(Clone, Debug)]
 pub(crate) struct PublishedNumber {
@@ -71,8 +91,7 @@ pub(crate) struct PublishedNumber {
     pub unit: NumberUnit,
     /// Maximum difference that counts as a match. Bounds and ranges have none.
     pub tolerance: f64,
-    /// True if the exit status depends on it.
-    pub gated: bool,
+    pub gating: NumberGating,
     /// The number of the null model: no effect, no overhead, a flat curve.
     pub null: f64,
     pub claim: String,
@@ -85,6 +104,26 @@ impl PublishedNumber {
         match self.value {
             PublishedValue::Number { value, .. } => (ours - value).abs() <= self.tolerance,
             value => value.is_printed_as(ours),
+        }
+    }
+
+    /// Whether the null model fails, so that a match shows something: the tolerance is smaller than the effect, which is the difference
+    /// between the published number and that of the null model. A bound that is the null model's own number has no effect.
+    pub(crate) fn is_beyond_null(&self) -> bool {
+        let effect = (self.value.reference() - self.null).abs();
+        !self.matches(self.null) && self.tolerance < effect
+    }
+
+    /// A gated number shows something, and one that is not gated because of the null model does not.
+    fn check_gating(&self) -> Result<()> {
+        match (self.gating, self.is_beyond_null()) {
+            (NumberGating::Gated, false) => {
+                bail!("{} is gated, but the null model passes as well: gated must be null or no", self.id)
+            }
+            (NumberGating::NullPasses, true) => {
+                bail!("{} is not gated because of the null model, which does not pass", self.id)
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -141,6 +180,7 @@ pub(crate) fn read_published(csv: &str) -> Result<Vec<PublishedNumber>> {
     }
     for (place, null) in nulls.iter().enumerate() {
         rows[place].null = resolve_null(null, &rows).with_context(|| format!("row {}", place + 2))?;
+        rows[place].check_gating().with_context(|| format!("row {}", place + 2))?;
     }
     Ok(rows)
 }
@@ -171,11 +211,7 @@ fn parse(line: &str) -> Result<(PublishedNumber, String)> {
         value,
         unit: NumberUnit::parse(unit)?,
         tolerance,
-        gated: match *gated {
-            "yes" => true,
-            "no" => false,
-            other => bail!("gated is '{other}', expected yes or no"),
-        },
+        gating: NumberGating::parse(gated)?,
         null: 0.0,
         claim: (*claim).into(),
         statement: (*statement).into(),
@@ -226,5 +262,28 @@ mod tests {
             "row 2: a number has a tolerance; a bound or a range has '-' instead"
         );
         assert_eq!(error("head\n3,a,22,%,2,yes,=b,SE-13,no such row"), "row 2: null: there is no row b");
+    }
+
+    #[test]
+    fn a_gated_number_has_an_effect_larger_than_its_tolerance() {
+        let error = |row: &str| read_published(&format!("head\n{row}")).err().map(|error| format!("{error:#}"));
+        let passes_too = "row 2: a is gated, but the null model passes as well: gated must be null or no";
+        for (number, null) in [
+            ("0,%,2", "0"),
+            ("2.57,us,5%", "2.59"),
+            (">0,%,-", "0"),
+            (">1,x,-", "1"),
+            ("<1,%,-", "0"),
+            ("5..7,%,-", "6"),
+        ] {
+            let row = |gated: &str| format!("3,a,{number},{gated},{null},SE-13,vacuous");
+            assert_eq!(error(&row("yes")).as_deref(), Some(passes_too), "{number}");
+            assert_eq!(error(&row("null")), None, "{number}");
+        }
+        for fine in ["22,%,2,yes,0", "<200,us,-,yes,300", ">93,%,-,yes,0", "5..7,%,-,yes,0"] {
+            assert_eq!(error(&format!("3,a,{fine},SE-13,fine")), None, "{fine}");
+        }
+        let wrong = error("3,a,22,%,2,null,0,SE-13,fine");
+        assert_eq!(wrong.as_deref(), Some("row 2: a is not gated because of the null model, which does not pass"));
     }
 }

@@ -1,9 +1,9 @@
 //! The published numbers of a paper, and what was calibrated on which of them: the two files of an experiment.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use super::calibration::Calibration;
-use super::published::{PublishedNumber, read_published};
+use super::calibration::{Calibration, RowLabel};
+use super::published::{NumberGating, PublishedNumber, read_published};
 
 /// What the files of an experiment say about its paper.
 pub(crate) struct PublishedPaper {
@@ -17,6 +17,14 @@ impl PublishedPaper {
         let published = read_published(published).with_context(|| format!("experiments/{folder}/published.csv"))?;
         let calibration = Calibration::parse(calibration, &published)
             .with_context(|| format!("experiments/{folder}/calibration.toml"))?;
+        for row in published.iter().filter(|row| row.gating == NumberGating::Gated) {
+            let is_input = calibration.label(&row.id).0 == RowLabel::Input;
+            ensure!(
+                !is_input,
+                "experiments/{folder}: {} is gated and an input, which only a mistake can miss",
+                row.id
+            );
+        }
         Ok(Self { published, calibration })
     }
 }

@@ -391,7 +391,7 @@ mod tests {
             };
             rows.iter().map(compare).collect()
         };
-        let names = paper.calibration.calibrated.iter().flatten();
+        let names = paper.calibration.calibrated.iter();
         let changed: Vec<Vec<Comparison>> =
             names.map(|name| run(&scale_parameter(TEXT, name, 1.1).expect("a number"))).collect();
         assert_eq!(Calibration::own_predictions(&run(TEXT), &changed), []);

@@ -375,7 +375,7 @@ mod tests {
             // Enough calls that the noise of Table II is seen.
             trial(&paper, &parameters, 40, 1).expect("it runs").rows
         };
-        let names = paper.calibration.calibrated.iter().flatten();
+        let names = paper.calibration.calibrated.iter();
         let changed: Vec<Vec<Comparison>> =
             names.map(|name| run(&scale_parameter(TEXT, name, 1.1).expect("a number"))).collect();
         assert_eq!(Calibration::own_predictions(&run(TEXT), &changed), []);

@@ -20,8 +20,10 @@ pub(crate) struct Summary {
     pub input_parameters: usize,
     pub given_parameters: usize,
     pub assumed_parameters: usize,
-    /// Gated rows that the null model does not match as well.
-    pub discriminating: usize,
+    /// Choices without an alternative that can be tried.
+    pub chosen_parameters: usize,
+    /// Rows that are not gated because the null model passes as well.
+    pub ungated_by_null: Vec<String>,
     #[serde(flatten)]
     pub robustness: Robustness,
     pub claims_without_row: BTreeMap<String, String>,
@@ -40,7 +42,8 @@ pub(crate) struct LabelCount {
     pub null_matched: usize,
     pub gated: usize,
     pub gated_matched: usize,
-    pub gated_null_matched: usize,
+    /// Rows that are not gated because the null model passes as well.
+    pub null_ungates: usize,
 }
 
 impl LabelCount {
@@ -55,7 +58,7 @@ impl LabelCount {
             count.null_matched += null;
             count.gated += gated;
             count.gated_matched += gated * matched;
-            count.gated_null_matched += gated * null;
+            count.null_ungates += usize::from(row.null_ungates);
         }
         count
     }
@@ -70,7 +73,8 @@ impl Summary {
             input_parameters: calibration.inputs.len(),
             given_parameters: calibration.given.len(),
             assumed_parameters: calibration.assumed.len(),
-            discriminating: rows.iter().filter(|row| row.gated && !row.null_matches).count(),
+            chosen_parameters: calibration.chosen.len(),
+            ungated_by_null: rows.iter().filter(|row| row.null_ungates).map(|row| row.id.clone()).collect(),
             robustness,
             claims_without_row: calibration.claims_without_row.clone(),
         }
@@ -78,7 +82,7 @@ impl Summary {
 
     fn label_rows(&self) -> TableRows {
         let header =
-            ["label", "rows", "match", "of these equal", "null model", "gated", "gated match", "null, gated"];
+            ["label", "rows", "match", "of these equal", "null model", "gated", "gated match", "ungated by null"];
         with_header(
             header,
             self.labels.iter().map(|count| {
@@ -89,7 +93,7 @@ impl Summary {
                     count.null_matched,
                     count.gated,
                     count.gated_matched,
-                    count.gated_null_matched,
+                    count.null_ungates,
                 ];
                 let [a, b, c, d, e, f, g] = numbers.map(|number| number.to_string());
                 [count.label.map_or("all", RowLabel::name).to_owned(), a, b, c, d, e, f, g]
@@ -99,13 +103,15 @@ impl Summary {
 
     fn explanation(&self) -> String {
         format!(
-            "Parameters: {} calibrated, {} set by inputs, {} given, {} assumed. Equal: as the paper would print it. Null model: no \
-             effect, no overhead, a flat curve; a gated row that it matches as well shows nothing, which leaves {} gated rows.",
+            "Parameters: {} calibrated, {} set by inputs, {} given, {} assumed, {} chosen without an alternative. Equal: as the paper would print it. Null model: no \
+             effect, no overhead, a flat curve. The tolerance of a gated row is smaller than its effect, the difference between the \
+             published number and the null model's. Not gated, since the null model passes as well: {}.",
             self.calibrated_parameters,
             self.input_parameters,
             self.given_parameters,
             self.assumed_parameters,
-            self.discriminating
+            self.chosen_parameters,
+            if self.ungated_by_null.is_empty() { "none".to_owned() } else { self.ungated_by_null.join(", ") }
         )
     }
 
@@ -163,7 +169,7 @@ mod tests {
     #[test]
     fn rows_that_the_null_model_matches_are_counted_apart() {
         let published =
-            "head\n4,a,22,%,2,yes,0,SE-14,loses\n4,b,0,%,2,yes,0,SE-14,loses nothing\n4,c,9,%,2,no,0,SE-14,c";
+            "head\n4,a,22,%,2,yes,0,SE-14,loses\n4,b,0,%,2,null,0,SE-14,loses nothing\n4,c,9,%,2,no,0,SE-14,c";
         let published = read_published(published).expect("valid");
         let calibration = "[[informed]]\nrows = [\"c\"]\nchoice = \"a shape\"\n[claims-without-row]\n";
         let calibration = Calibration::parse(calibration, &published).expect("valid");
@@ -175,7 +181,8 @@ mod tests {
         let summary = Summary::new(&rows, &calibration, Robustness::default());
         let all = summary.labels.last().expect("all rows");
         assert_eq!([all.rows, all.matched, all.equal, all.null_matched], [3, 2, 1, 1]);
-        assert_eq!([all.gated, all.gated_matched, all.gated_null_matched, summary.discriminating], [2, 2, 1, 1]);
+        assert_eq!([all.gated, all.gated_matched, all.null_ungates], [1, 1, 1]);
+        assert_eq!(summary.ungated_by_null, ["b"]);
         assert!(summary.head_text().contains("informed       1      0"), "{}", summary.head_text());
     }
 }

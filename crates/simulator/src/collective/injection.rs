@@ -88,6 +88,7 @@ impl CollectiveDriver {
     pub(super) fn size(&self, body: &PacketBody) -> u32 {
         match self.parameters.framing {
             Framing::Full => body.framed_bytes(),
+            Framing::FullWith { extra_header_bytes } => body.framed_bytes().saturating_add_signed(extra_header_bytes),
             Framing::PayloadOnly => body.payload_bytes(),
         }
     }

@@ -33,6 +33,11 @@ pub enum Replication {
 pub enum Framing {
     /// All headers and CRCs, as on a real link.
     Full,
+    /// The same with headers of another length, by so many bytes: another protocol than ours.
+    FullWith {
+        /// Fewer if negative.
+        extra_header_bytes: i32,
+    },
     /// The payload alone; control packets take no time. SE-11 counts 256 B, one MTU.
     PayloadOnly,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::parameters::{ClusterTable, NasTable};
+use super::parameters::{ClusterModel, NasTable};
 use super::simulated::{ChecksumScheme, one_way};
 
 /// What checksums add to a run, in percent of its published time; and the four times in seconds, two of which are published.
@@ -25,7 +25,7 @@ pub(super) struct NasOverhead {
 }
 
 /// Simulates every message once. Nothing of a message overlaps with another one or with computation.
-pub(super) fn overheads(cluster: &ClusterTable, kernels: &[NasTable]) -> Result<Vec<NasOverhead>> {
+pub(super) fn overheads(cluster: &ClusterModel, kernels: &[NasTable]) -> Result<Vec<NasOverhead>> {
     let mut times: BTreeMap<(ChecksumScheme, usize), f64> = BTreeMap::new();
     let mut time = |scheme: ChecksumScheme, bytes: usize| -> Result<f64> {
         if let Some(us) = times.get(&(scheme, bytes)) {

@@ -18,16 +18,8 @@ use simulator::{Forwarding, LinkParameters};
 use topology::{Fabric, NodeId};
 use units::{Rank, SimSpan, SimTime, Span};
 
-use super::parameters::ClusterTable;
-
-/// What the paper's receiver has left to check when the last byte of a chunk arrives (CK-7).
-const SUB_BLOCK: usize = 4 << 10;
-/// Messages of this size and more are announced first (CK-6).
-const EAGER_LIMIT: usize = 16 << 10;
-/// A fragment of Open MPI.
-const FRAGMENT: u32 = 64 << 10;
-/// The switch and two wires of the simulated network, in microseconds. The adapters take the rest of the latency.
-const NETWORK_US: f64 = 0.4;
+use super::parameters::{ClusterModel, ClusterTable};
+use crate::reproduce::parameter_file::nanos;
 
 /// Picoseconds per byte at so many GB/s.
 fn byte_ps(gb_per_s: f64) -> u64 {
@@ -63,7 +55,18 @@ impl ChecksumScheme {
     pub(super) const CHECKED: [Self; 5] =
         [Self::Naive, Self::CopyThen, Self::Fused, Self::SuperPipelined, Self::SubBlocks];
 
-    fn costs(self, cluster: &ClusterTable, bytes: usize) -> MessagingCosts {
+    /// Messages of this size and more are announced first.
+    fn rendezvous_bytes(self, model: &ClusterModel) -> u32 {
+        match self {
+            Self::Ob1 | Self::Csum => model.open_mpi.rendezvous_bytes,
+            _ => model.nmad.rendezvous_bytes,
+        }
+    }
+
+    fn costs(self, model: &ClusterModel, bytes: usize) -> MessagingCosts {
+        let cluster = &model.speeds;
+        let sub_block = model.nmad.sub_block_bytes as usize;
+        let is_eager = bytes < self.rendezvous_bytes(model) as usize;
         let (checksum, copy) = (byte_ps(cluster.checksum), byte_ps(cluster.memory_copy));
         let cached = byte_ps(cluster.pipeline_copy);
         let costs = MessagingCosts {
@@ -74,22 +77,23 @@ impl ChecksumScheme {
         };
         match self {
             Self::Plain => costs,
-            Self::Copied => MessagingCosts { copy_ps_per_byte: cached, uncopied_bytes: SUB_BLOCK, ..costs },
-            Self::Ob1 if bytes < EAGER_LIMIT => MessagingCosts { copy_ps_per_byte: cached, ..costs },
+            Self::Copied => MessagingCosts { copy_ps_per_byte: cached, uncopied_bytes: sub_block, ..costs },
+            Self::Ob1 if is_eager => MessagingCosts { copy_ps_per_byte: cached, ..costs },
             Self::Ob1 => costs,
             Self::Csum => {
                 // A short message stays in the cache.
-                let copy = if bytes < EAGER_LIMIT { cached } else { copy };
+                let copy = if is_eager { cached } else { copy };
                 MessagingCosts { copy_ps_per_byte: copy + byte_ps(cluster.outside), ..costs }
             }
             Self::Naive => MessagingCosts { separate_pass_ps_per_byte: checksum, ..costs },
             Self::CopyThen => MessagingCosts { copy_ps_per_byte: copy + checksum, ..costs },
             Self::Fused | Self::SuperPipelined => MessagingCosts { copy_ps_per_byte: checksum, ..costs },
-            Self::SubBlocks => MessagingCosts { copy_ps_per_byte: checksum, uncopied_bytes: SUB_BLOCK, ..costs },
+            Self::SubBlocks => MessagingCosts { copy_ps_per_byte: checksum, uncopied_bytes: sub_block, ..costs },
         }
     }
 
-    fn settings(self, cluster: &ClusterTable, bytes: usize) -> MessagingSettings {
+    fn settings(self, model: &ClusterModel, bytes: usize) -> MessagingSettings {
+        let cluster = &model.speeds;
         let checksum = byte_ps(cluster.checksum);
         let base = MessagingSettings {
             // Only the time of the checksum matters here, not its algorithm.
@@ -101,7 +105,7 @@ impl ChecksumScheme {
                 },
             packet_cost: gap(cluster),
             initial_rtt: Span::from_nanos((2e3 * cluster.latency_us) as u64),
-            eager_bytes: (EAGER_LIMIT - 1) as u32,
+            eager_bytes: self.rendezvous_bytes(model) - 1,
             fragment_bytes: 1 << 20,
             depth: 2,
             ..MessagingSettings::default()
@@ -115,12 +119,8 @@ impl ChecksumScheme {
             }
             Self::Csum => {
                 let copy_bytes_per_us = 1_000_000 / (byte_ps(cluster.memory_copy) + byte_ps(cluster.outside));
-                MessagingSettings {
-                    fragment_bytes: FRAGMENT,
-                    min_fragment_bytes: FRAGMENT,
-                    copy_bytes_per_us,
-                    ..base
-                }
+                let fragment_bytes = model.open_mpi.fragment_bytes;
+                MessagingSettings { fragment_bytes, min_fragment_bytes: fragment_bytes, copy_bytes_per_us, ..base }
             }
             _ => base,
         }
@@ -156,11 +156,11 @@ impl ChecksumLossPoint {
 pub(super) const SIZES: [usize; 9] =
     [1 << 10, 4 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
-pub(super) fn points(cluster: &ClusterTable) -> Result<Vec<ChecksumLossPoint>> {
+pub(super) fn points(cluster: &ClusterModel) -> Result<Vec<ChecksumLossPoint>> {
     SIZES.into_iter().map(|bytes| point(cluster, bytes)).collect()
 }
 
-fn point(cluster: &ClusterTable, bytes: usize) -> Result<ChecksumLossPoint> {
+fn point(cluster: &ClusterModel, bytes: usize) -> Result<ChecksumLossPoint> {
     let plain = one_way(cluster, ChecksumScheme::Plain, bytes)?;
     let copied = one_way(cluster, ChecksumScheme::Copied, bytes)?;
     let lost_against =
@@ -198,13 +198,14 @@ impl MessagingObserver for ArrivalRecorder {
 }
 
 /// Microseconds from posting the send until the receiver has the message.
-pub(super) fn one_way(cluster: &ClusterTable, scheme: ChecksumScheme, bytes: usize) -> Result<f64> {
+pub(super) fn one_way(model: &ClusterModel, scheme: ChecksumScheme, bytes: usize) -> Result<f64> {
+    let (cluster, network) = (&model.speeds, model.fabric);
     let fabric = Arc::new(Fabric::xgft(&[2], &[1]).map_err(|error| anyhow::anyhow!("{error:?}"))?);
     let link = LinkParameters {
         byte_time: ByteTime::of_megabits((8e3 * cluster.network).round() as u64),
-        wire: SimSpan::from_nanos(100),
-        switch_delay: SimSpan::from_nanos(200),
-        adapter_delay: SimSpan::from_nanos((1e3 * (cluster.latency_us - NETWORK_US)).round() as u64),
+        wire: nanos(network.wire_ns),
+        switch_delay: nanos(network.switch_ns),
+        adapter_delay: nanos(1e3 * (cluster.latency_us - network.latency_us())),
         forwarding: Forwarding::CutThrough,
         virtual_lanes: 1,
         buffer_bytes: 64 << 10,
@@ -222,9 +223,9 @@ pub(super) fn one_way(cluster: &ClusterTable, scheme: ChecksumScheme, bytes: usi
         path_policy: PathPolicy::default(),
         mtu: 4_096,
         framing: PacketFraming::InfiniBand,
-        settings: scheme.settings(cluster, bytes),
+        settings: scheme.settings(model, bytes),
         notice: LinkNotification::Silent,
-        costs: Some(scheme.costs(cluster, bytes)),
+        costs: Some(scheme.costs(model, bytes)),
         orders: vec![
             MessagingCommand { at: SimTime::ZERO, rank: Rank(1), action: receive },
             MessagingCommand { at: begins, rank: Rank(0), action: send },
@@ -243,8 +244,8 @@ mod tests {
     use super::super::parameters::{ChecksumParameters, TEXT};
     use super::*;
 
-    fn jack() -> ClusterTable {
-        ChecksumParameters::parse(TEXT).expect("the shipped file is valid").jack
+    fn jack() -> ClusterModel {
+        ChecksumParameters::parse(TEXT).expect("the shipped file is valid").jack()
     }
 
     #[test]

@@ -12,7 +12,6 @@ use crate::bench::migration::DisturbedLatency;
 use crate::nas_kernels::RANKS;
 use crate::report::{TableRows, format_table, line_chart, page, with_header};
 use crate::reproduce::comparison::{Gate, explain_differences, gated_sentence};
-use crate::reproduce::figure_charts::figure_charts;
 
 /// For a number without a measurement.
 const NOT_MEASURED: &str = "not measured: no run had such a cut before its end";
@@ -230,11 +229,7 @@ pub(super) fn html(findings: &PathMigrationFindings) -> String {
         "Published, and by the model of the paper's adapter".to_owned(),
         page::html_table(&comparisons(findings)) + &remarks,
     ));
-    let mut rows = findings.comparisons.clone();
-    rows.sort_by_key(|row| row.figure.parse::<u32>().unwrap_or(0));
-    for rows in rows.chunk_by(|a, b| a.figure == b.figure) {
-        sections.push((format!("Figure {}", rows[0].figure), figure_charts(rows)));
-    }
+    sections.extend(findings.adapter.charts(&findings.comparisons));
     sections.push((
         "Simulated transitions by connections".to_owned(),
         simulated_output::transitions_chart(&findings.simulated),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use simulator::collective::AggregationUnitParameters;
+use simulator::collective::{AggregationUnitParameters, Framing};
 use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
 use simulator::{Forwarding, HostCosts, LinkParameters, OsNoise};
 use units::SimSpan;
@@ -43,6 +43,7 @@ struct LinkTable {
     switch_ns: f64,
     adapter_ns: f64,
     mtu_bytes: u32,
+    extra_header_bytes: i32,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -60,7 +61,6 @@ pub(super) struct SharpUnitTable {
 struct HostTable {
     message_ns: f64,
     byte_ns: f64,
-    step_over_bytes: u32,
     step_ns: f64,
 }
 
@@ -165,6 +165,7 @@ impl SharpParameters {
         check_range("the share of time that noise takes", noise.per_second * noise.mean_ns / 1e9, 0.0..=0.5)?;
         let max = f64::from(MAX_MTU);
         check_range("link.mtu-bytes", f64::from(link.mtu_bytes), 1.0..=max)?;
+        check_range("link.extra-header-bytes", f64::from(link.extra_header_bytes), -16.0..=256.0)?;
         check_range("unit.segment-bytes", f64::from(unit.segment_bytes), 1.0..=max)?;
         check_range("unit.window", f64::from(unit.window), 1.0..=f64::from(MAX_GROUP_WINDOW))?;
         check_range("fabric.leaves", f64::from(fabric.leaves), 1.0..=32.0)?;
@@ -183,6 +184,11 @@ impl SharpParameters {
             buffer_bytes: 16 * 1024,
             adapter_lanes: 1,
         }
+    }
+
+    /// Our headers, or longer ones.
+    pub(super) fn framing(&self) -> Framing {
+        Framing::FullWith { extra_header_bytes: self.link.extra_header_bytes }
     }
 
     pub(super) fn mtu(&self) -> u32 {
@@ -222,7 +228,8 @@ impl SharpParameters {
             send_byte_ps: picos(host.byte_ns),
             datagram: SimSpan::ZERO,
             datagram_byte_ps: picos(host.byte_ns),
-            step_over_bytes: host.step_over_bytes,
+            // A whole segment has the step, a smaller one has not.
+            step_over_bytes: self.unit.segment_bytes - 1,
             step: nanos(host.step_ns),
             noise: (system == SharpHostNoise::Noisy).then_some(noise),
         }

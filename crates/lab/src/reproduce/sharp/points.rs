@@ -177,6 +177,7 @@ impl AggregationRun {
         // No timer expires: nothing is lost here, and packets that wait at a port need no retransmission.
         (collective.policy.timeout, collective.repair_after) = (TIMEOUT, TIMEOUT);
         collective.window = parameters.unit.window;
+        collective.framing = parameters.framing();
         collective.unit = Some(unit);
         collective.host = Some(parameters.costs(self.caller, self.system));
         collective.distribution = match self.delivery {

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod connection;
+mod figures;
 mod kernels;
 mod mpi_progress;
 mod packet;

@@ -14,7 +14,7 @@ use topology::Fabric;
 use units::{OpId, Rank, splitmix64};
 
 /// Not a power of two, and not the same number below each leaf.
-const HOSTS: u32 = 5;
+const HOSTS: u32 = 6;
 const OPERATIONS: u32 = 6;
 /// Not a multiple of the number of hosts, between which a ring divides them.
 const ELEMENTS: usize = 32;
@@ -24,9 +24,9 @@ const LOSSY: &str =
 /// What each host got of each operation.
 type Results = BTreeMap<(OpId, Rank), Vec<u8>>;
 
-/// The hosts' switches: two leaves with three hosts each, below one root.
+/// The hosts' switches: two leaves with four hosts each, below one root. Leaves of three would add in the order of recursive doubling.
 fn fabric() -> Arc<Fabric> {
-    Arc::new(Fabric::xgft(&[3, 2], &[1, 1]).expect("the shape is within the bounds"))
+    Arc::new(Fabric::xgft(&[4, 2], &[1, 1]).expect("the shape is within the bounds"))
 }
 
 fn sum() -> ReductionKind {

@@ -272,6 +272,9 @@ impl Member {
             link.consume(id);
             let is_valid = if self.membership.is_coordinator() {
                 self.handle_follower_message(now, rank, kind, &body)
+            } else if self.membership.is_outside() {
+                // What a former follower sends means nothing any more, but its link must last: the verdict is not sent yet.
+                true
             } else {
                 self.handle_coordinator_message(now, rank, kind, &body)
             };

@@ -71,6 +71,42 @@ fn a_rank_whose_links_are_closed_by_ranks_that_do_not_answer_is_cut_off() {
     assert_eq!(event.flatten().next(), Some(RankEvent::CutOff { ranks: vec![1, 2] }));
 }
 
+/// Regression: messages that followed the answer upon which the coordinator decided were taken for malformed, because it did not coordinate any
+/// more; the link was closed before the verdict was sent, and the follower named the coordinator as well.
+#[test]
+fn who_follows_a_rank_that_is_cut_off_is_told_although_it_keeps_sending() {
+    let key = TokenKey::new(&JobToken(b"token".to_vec()), "");
+    let silent: Vec<_> = (0..3).map(|_| SilentPort::new()).collect();
+    let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("loopback"));
+    let all = listeners.iter().chain(silent.iter().map(|port| &port.listener));
+    let ports: Vec<_> = all.map(|listener| vec![listener.local_addr().expect("bound")]).collect();
+    let config = |rank| {
+        let (key, ports, hosts) = (key.clone(), ports.clone(), (0..5).collect());
+        DetectorConfig { rank, size: 5, key, ports, hosts, peer_timeout: TIMEOUTS.peer }
+    };
+    let (near, far): (Vec<_>, Vec<_>) = (0..4).map(|_| connection(&listeners[0])).unzip();
+    let mut far = far.into_iter();
+    let link_of_1 = FramedStream::new(far.next().expect("four connections")).expect("options");
+    let [listener_0, listener_1] = listeners;
+    let mut zero = Member::new(config(0), vec![listener_0], (1..).zip(near).collect()).expect("descriptors");
+    let mut one =
+        Member::new(config(1), vec![listener_1], std::iter::once((0, link_of_1)).collect()).expect("descriptors");
+    drop(far);
+    let (mut told, began) = ([None, None], Instant::now());
+    while told.iter().any(Option::is_none) {
+        assert!(began.elapsed() < SOON, "{told:?}");
+        let news = |member: &mut Member| {
+            std::iter::from_fn(|| member.turn()).filter(|event| !matches!(event, RankEvent::Message { .. })).last()
+        };
+        told[1] = told[1].take().or(news(&mut one));
+        let _ = one.send(OobTarget::Coordinator, b"with the answer to the ping"); // Until it is told.
+        std::thread::sleep(Duration::from_millis(1));
+        told[0] = told[0].take().or(news(&mut zero));
+    }
+    let expected = Some(RankEvent::CutOff { ranks: vec![2, 3, 4] });
+    assert_eq!(told, [expected.clone(), expected]);
+}
+
 /// A port that answers nothing: its queue of connections is full.
 struct SilentPort {
     listener: TcpListener,

@@ -189,7 +189,7 @@ pub fn comparison_html(comparison: &SimulationComparison) -> String {
     let series: Vec<(&str, Vec<(f64, f64)>)> = comparison
         .runs
         .iter()
-        .filter(|run| !run.series.is_empty())
+        .filter(|run| run.series.len() > 1) // One operation is no line.
         .map(|run| (run.label.as_str(), run.series.clone()))
         .collect();
     let mut sections = vec![("All runs".to_owned(), html_table(&comparison.rows()))];

@@ -1,5 +1,7 @@
 //! What protects packets: MACs, and encryption under them (P-104, P-123, P-125). Tree edges, transfers and queue pairs use the same.
 
+#[cfg(test)]
+mod cost;
 mod keyed_macs;
 mod payload_cipher;
 mod sip_words;

@@ -258,6 +258,17 @@ impl CollectiveObserver for OracleChecker {
         }
     }
 
+            HostOperation::AllGather => table.gathered(op, elements, self.ranks),
+            HostOperation::ReduceScatter | HostOperation::AllToAll => unreachable!("every rank has its own result"),
+        }
+    }
+
+    /// The bits that this rank must have, in an operation whose ranks have different results.
+    fn own_reference(&self, table: &ContributionTable, rank: Rank, op: OpId) -> Vec<u8> {
+        let elements = self.elements(table, op);
+        match self.task {
+            HostOperation::AllToAll => table.exchanged(op, elements, self.ranks, rank),
+            _ => self.order.block_result(table, op, elements, (self.ranks, rank)),
     fn failed(&mut self, rank: Rank, op: OpId, cause: OperationFailure) {
         let op_of_run = OpId(op.0 / self.segments);
         match self.groups.iter_mut().find(|group| group.cause == cause) {
@@ -268,7 +279,13 @@ impl CollectiveObserver for OracleChecker {
             }
             None => self.groups.push(FailureGroup { cause, results: 1, first: op_of_run, last: op_of_run }),
         }
+        let has_own_result = matches!(self.task, HostOperation::ReduceScatter | HostOperation::AllToAll);
         if self.failures.len() < MAX_LISTED_FAILURES {
+            (Some(table), ResultCheck::Bits) if has_own_result => {
+                let (reference, size) = (self.own_reference(table, rank, op), table.operation().element_bytes());
+                let bytes = result.bytes().unwrap_or_default();
+                self.ledger.record_own_delivery(rank, op, bytes, (&reference, size));
+            }
             self.failures.push(FailedOperation { rank, op: op_of_run, cause });
         }
         if self.check != ResultCheck::Nothing {

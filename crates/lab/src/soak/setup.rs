@@ -171,7 +171,7 @@ const DELIVERIES: [(&str, DownwardDelivery); 3] = [
 
 fn group_operation(case: &SoakCase, group: &SoakGroup, given: &SoakOperation) -> Result<GroupOperation> {
     let known: Vec<(&'static str, HostOperation)> =
-        OPERATIONS.iter().map(|(name, operation, _)| (*name, *operation)).collect();
+        OPERATIONS.iter().map(|(name, of, _)| (*name, *of)).filter(|(_, of)| !of.has_blocks()).collect();
     let operation = named(&known, &given.operation, "operation")?;
     let kind = ReductionKind::new(given.element.parse()?, given.operator.parse()?)?;
     let method = method(operation, &given.algorithm, kind)?;
@@ -219,6 +219,9 @@ fn method(operation: HostOperation, algorithm: &str, kind: ReductionKind) -> Res
         HostOperation::AllReduce => CollectiveOperation::AllReduce { kind },
     };
     let algorithm = of_radix(2);
+        HostOperation::ReduceScatter => CollectiveOperation::ReduceScatter { kind },
+        HostOperation::AllGather => CollectiveOperation::AllGather,
+        HostOperation::AllToAll => CollectiveOperation::AllToAll,
     ensure!(algorithm.supports(&machine_operation), "{algorithm} does not do this operation");
     Ok(GroupMethod::Hosts(algorithm))
 }

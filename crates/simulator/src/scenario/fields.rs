@@ -102,16 +102,16 @@ fields! {
         "congestion-control": "\"dcqcn\", \"none\"", "dcqcn on Ethernet", "Rate control of flows and workloads; collectives have the windows of the product.";
     }
     "collective" {
-        "operation": "\"allreduce\", \"reduce\", \"broadcast\", \"barrier\"; with qsnet the last two", "allreduce; with qsnet barrier", "The operation; the root of a broadcast or reduce changes with every operation, with qsnet it is the first member.";
-        "algorithm": "\"aggregation\"; for a broadcast also \"hbcast\", for a barrier \"hgsync\", for both also \"multicast\", an alias; among hosts \"ring\", \"rabenseifner\", \"recursive-doubling\", \"recursive-k-ing\", \"tree\", \"chain\", \"scatter-allgather\", \"dissemination\", as far as they suit the operation; \"choose\"; with qsnet a barrier by \"hgsync\" or \"gsync\", a broadcast by \"hbcast\" or \"bcast\"", "aggregation; tree for a reduce; with qsnet hgsync and hbcast", "By aggregation nodes, by multicast from a member (P-50, P-53), among hosts alone, or as the product would choose.";
+        "operation": "\"allreduce\", \"reduce\", \"broadcast\", \"barrier\", \"reduce-scatter\", \"allgather\", \"alltoall\"; with qsnet a broadcast or a barrier", "allreduce; with qsnet barrier", "The operation; the root of a broadcast or reduce changes with every operation, with qsnet it is the first member.";
+        "algorithm": "\"aggregation\"; for a broadcast also \"hbcast\", for a barrier \"hgsync\", for both also \"multicast\", an alias; among hosts \"ring\", \"rabenseifner\", \"recursive-doubling\", \"recursive-halving\", \"recursive-k-ing\", \"tree\", \"chain\", \"scatter-allgather\", \"dissemination\", \"pairwise\", as far as they suit the operation; \"choose\"; with qsnet a barrier by \"hgsync\" or \"gsync\", a broadcast by \"hbcast\" or \"bcast\"", "aggregation; tree for a reduce, ring for a reduce-scatter or an allgather, pairwise for an alltoall; with qsnet hgsync and hbcast", "By aggregation nodes, by multicast from a member (P-50, P-53), among hosts alone, or as the product would choose.";
         "radix": "a whole number from 2 to 64", "2, binomial; with qsnet 4", "gsync, bcast, tree, recursive-k-ing, dissemination: how many hosts merge or exchange at once.";
         "late-us": "a number from 0 to 1e5", "0", "Members enter at random, up to this much later than the first.";
         "operations": "a whole number from 1 to 1000000; times the members at most 2^33", "100", "Number of operations, one after another; --operations overrides it.";
-        "members": "a whole number from 1 to the number of hosts", "all hosts", "Participating hosts, from H0 on.";
+        "members": "a whole number from 1 to the number of hosts; alltoall: to 2048", "all hosts", "Participating hosts, from H0 on.";
         "element": "\"i8\", \"u8\", \"i16\", \"u16\", \"i32\", \"u32\", \"i64\", \"u64\", \"f16\", \"bf16\", \"f32\", \"f64\"", "f64", "Type of an element of the real payload.";
         "operator": "\"sum\", \"prod\", \"min\", \"max\", \"minloc\", \"maxloc\"; for integers also \"and\", \"or\", \"xor\"", "sum", "The reduction of two elements.";
         "count": "a whole number from 1 on; together at most 2^30 bytes, with hbcast 4096", "32", "Elements of each contribution.";
-        "bytes": "a whole number of elements' bytes, at most 2^30", "count", "Bytes of each contribution, instead of count.";
+        "bytes": "a whole number of elements' bytes, at most 2^30", "count", "Bytes of each contribution, instead of count; allgather: of the result, to which each host contributes a part.";
         "size-only-bytes": "a whole number from 0 to 2^30, with hbcast to 4096", "real payload", "Simulate only the size of the payload, for large fabrics. Replaces element, operator and count.";
         "segment-bytes": "a whole number from one element on; aggregation: at most 4096", "mtu with aggregation, otherwise the whole vector", "Segments of the vector, which follow each other as a pipeline; window bounds those in progress.";
         "mtu": "a whole number from 256 to 4096", "4096", "Largest payload of a packet.";

@@ -43,7 +43,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use faults::RandomStream;
-use topology::{Fabric, PlacementError};
+use topology::{Fabric, NodeId, PlacementError, TreeRequest};
 
 pub use error::ScenarioError;
 pub use ethernet::ROUTE_CHOICES;
@@ -285,7 +285,9 @@ fn read_packets(mut table: ScenarioTable, text: &str, file_name: &str) -> Result
     let operation = method::operation(&own)?;
     let vector = vector::vector(&own, operation)?;
     let members = values::members(&own, fabric.hosts())?.unwrap_or(fabric.hosts());
-    let (method, choice) = method::method(&own, operation, &vector, &fabric, members)?;
+    let request =
+        if members == fabric.hosts() { TreeRequest::all() } else { TreeRequest::over((0..members).map(NodeId)) };
+    let (method, choice) = method::method(&own, operation, &vector, (&fabric, &request), members)?;
     let collective = values::collective(&own, &link, fabric.hosts(), method, &vector)?;
     let hosts = match method {
         ScenarioMethod::Tree(_) => None,

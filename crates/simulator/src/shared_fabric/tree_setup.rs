@@ -17,6 +17,8 @@ pub(super) fn default_algorithm(operation: HostOperation) -> CollectiveAlgorithm
         HostOperation::Barrier => CollectiveAlgorithm::Dissemination { radix: 2 },
         HostOperation::AllReduce => CollectiveAlgorithm::RecursiveDoubling,
         HostOperation::Broadcast | HostOperation::Reduce => CollectiveAlgorithm::Tree { radix: 2 },
+        HostOperation::ReduceScatter | HostOperation::AllGather => CollectiveAlgorithm::Ring,
+        HostOperation::AllToAll => CollectiveAlgorithm::Direct,
     }
 }
 
@@ -26,6 +28,9 @@ pub(super) fn tree_operation(operation: HostOperation, method: CollectiveMethod)
         HostOperation::Broadcast => SimulatedOperation::Broadcast(method),
         HostOperation::Reduce => SimulatedOperation::Reduce,
         HostOperation::AllReduce => SimulatedOperation::AllReduce,
+        HostOperation::ReduceScatter | HostOperation::AllGather | HostOperation::AllToAll => {
+            unreachable!("aggregation nodes have no operations over blocks")
+        }
     }
 }
 

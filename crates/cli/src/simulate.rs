@@ -80,12 +80,11 @@ fn variants(arguments: &SimulateArgs, path: &Path) -> Result<Vec<SimulationJob>>
         let scenario = &mut variant.scenario;
         scenario.seed = arguments.seed.unwrap_or(scenario.seed);
         if let Some(operations) = arguments.operations {
-            if !scenario.can_run(operations) {
+            if !scenario.set_operations(operations) {
                 bail!(
-                    "--operations {operations}: must be from 1 to 1000000, and at most 2^33 when multiplied by the members"
+                    "--operations {operations}: must be from 1 to 1000000 (100000 of a job), and at most 2^33 when multiplied by the members"
                 );
             }
-            scenario.operations = operations;
         }
         jobs.push(SimulationJob { file: file.clone(), variant });
     }
@@ -95,7 +94,7 @@ fn variants(arguments: &SimulateArgs, path: &Path) -> Result<Vec<SimulationJob>>
 /// Runs one scenario and writes its report.
 fn report_one(arguments: &SimulateArgs, job: &SimulationJob) -> Result<CommandOutcome> {
     let scenario = &job.variant.scenario;
-    let progress = StepProgress::new(&scenario.name, scenario.operations.into(), "operations");
+    let progress = StepProgress::new(&scenario.name, scenario.total_operations(), "operations");
     let report = simulate(scenario, &job.file, &progress)?;
     progress.finish();
     arguments.report.write(&report, simulation_report::table, simulation_report::html)?;
@@ -104,7 +103,7 @@ fn report_one(arguments: &SimulateArgs, job: &SimulationJob) -> Result<CommandOu
 
 /// Runs all jobs on all cores and writes their comparison.
 fn compare(arguments: &SimulateArgs, jobs: &[SimulationJob]) -> Result<CommandOutcome> {
-    let operations = jobs.iter().map(|job| u64::from(job.variant.scenario.operations)).sum();
+    let operations = jobs.iter().map(|job| job.variant.scenario.total_operations()).sum();
     let progress = StepProgress::new(&format!("{} runs", jobs.len()), operations, "operations");
     let reports = map_parallel(jobs, |job| {
         let report = simulate(&job.variant.scenario, &job.file, &progress);
@@ -151,6 +150,7 @@ fn fields() -> String {
             let title = match field.table {
                 "" => "At the top of the file".to_owned(),
                 "fault" => "\n[[fault]], any number of times".to_owned(),
+                "job" => "\n[[job]], any number of times".to_owned(),
                 "traffic" => "\n[[traffic]], any number of times".to_owned(),
                 name => format!("\n[{name}]"),
             };

@@ -210,6 +210,11 @@ impl Ledger {
         }
     }
 
+    /// The run ended before the operations from this one on had begun: nobody has their results.
+    pub fn forget_from(&mut self, op: OpId) {
+        self.ops.truncate(op.index());
+    }
+
     /// Ends the run: a rank without a result and a failure of an operation never gets one.
     pub fn judge(self) -> Verdict {
         let mut verdict = self.verdict;

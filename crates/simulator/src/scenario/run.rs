@@ -11,6 +11,7 @@ use crate::flows::{ClassRecord, FlowEngine, FlowFailure};
 use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork, Telemetry};
 use crate::packet::ChannelId;
 use crate::segmented::SegmentedCollective;
+use crate::shared_fabric::{SharedFabric, SharedFabricEnd, SharedFabricObserver};
 use crate::workload::{WorkloadExecutor, WorkloadSummary};
 
 /// A scenario, set up to run.
@@ -19,12 +20,17 @@ pub enum ScenarioRun {
     Tree(Box<SimulatedCollective>),
     /// Operations among hosts.
     Hosts(Box<SegmentedCollective>),
+    /// Several jobs at the same time.
+    Jobs(Box<SharedFabric>),
     /// Traffic and workloads without operations.
     Flows(Box<FlowRun>),
 }
 
 impl ScenarioRun {
     /// Runs operations one after another; stops early if one hangs. Flows alone count as one operation.
+    ///
+    /// # Panics
+    /// If the scenario has jobs, which [`Self::run_jobs`] runs.
     pub fn run(
         &mut self,
         operations: u32,
@@ -34,6 +40,7 @@ impl ScenarioRun {
         match self {
             Self::Tree(run) => run.run(operations, observer, progress),
             Self::Hosts(run) => run.run(operations, observer, progress),
+            Self::Jobs(_) => panic!("jobs have an observer of their own"),
             Self::Flows(run) => {
                 let complete = run.run();
                 progress(1);
@@ -42,11 +49,20 @@ impl ScenarioRun {
         }
     }
 
+    /// Runs all operations of all jobs, and says how that ended; none if the scenario has no jobs.
+    pub fn run_jobs(&mut self, observer: &mut dyn SharedFabricObserver) -> Option<SharedFabricEnd> {
+        match self {
+            Self::Jobs(run) => Some(run.run(observer)),
+            Self::Tree(_) | Self::Hosts(_) | Self::Flows(_) => None,
+        }
+    }
+
     /// Gives the network what the scenario says beyond credits, records over time, and the flows.
     pub(super) fn extend(&mut self, scenario: &Scenario, seed: u64) {
         let network = match self {
             Self::Tree(run) => run.network_mut(),
             Self::Hosts(run) => run.network_mut(),
+            Self::Jobs(run) => run.network_mut(),
             Self::Flows(run) => &mut run.network,
         };
         let telemetry = Telemetry::new(network.channel_count());
@@ -60,6 +76,7 @@ impl ScenarioRun {
         match self {
             Self::Tree(run) => run.network(),
             Self::Hosts(run) => run.network(),
+            Self::Jobs(run) => run.network(),
             Self::Flows(run) => &run.network,
         }
     }
@@ -72,7 +89,7 @@ impl ScenarioRun {
     pub fn tree(&self) -> Option<&AggregationTree> {
         match self {
             Self::Tree(run) => Some(run.tree()),
-            Self::Hosts(_) | Self::Flows(_) => None,
+            Self::Hosts(_) | Self::Jobs(_) | Self::Flows(_) => None,
         }
     }
 
@@ -80,6 +97,7 @@ impl ScenarioRun {
     pub fn rebuilds(&self) -> u32 {
         match self {
             Self::Tree(run) => run.rebuilds(),
+            Self::Jobs(run) => run.failed_trees(),
             Self::Hosts(_) | Self::Flows(_) => 0,
         }
     }
@@ -89,6 +107,7 @@ impl ScenarioRun {
         match self {
             Self::Tree(run) => run.ranks(),
             Self::Hosts(run) => run.ranks(),
+            Self::Jobs(run) => run.members(),
             Self::Flows(run) => run.network.topology().hosts(),
         }
     }
@@ -141,6 +160,7 @@ impl ScenarioRun {
         match self {
             Self::Tree(run) => run.memory(),
             Self::Hosts(run) => run.memory(),
+            Self::Jobs(run) => run.network().memory(),
             Self::Flows(run) => run.network.memory(),
         }
     }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use simulator::scenario::{FIELDS, Scenario, ScenarioVariant, SweptField};
+use simulator::scenario::{FIELDS, RunProgress, Scenario, ScenarioVariant, SweptField};
 
 use lab::CommandOutcome;
 use lab::parallel::map_parallel;
-use lab::progress::StepProgress;
+use lab::progress::{StepProgress, StepShare};
 use lab::report::ReportArgs;
 use lab::simulated_run::SimulatedRun;
 use lab::simulation_report::{self, RunCost, SimulationComparison, SimulationReport};
@@ -135,7 +135,13 @@ fn simulate(scenario: &Scenario, file: &str, progress: &StepProgress) -> Result<
     let set_up = started.elapsed();
     let mut checker = run.checker(scenario);
     let started = Instant::now();
-    let timings = run.run(scenario, &mut checker, |_| progress.advance(1));
+    // Flows alone are one operation, done in parts.
+    let mut share = StepShare::new(progress);
+    let timings = run.run(scenario, &mut checker, |reached| match reached {
+        RunProgress::Share(reached) => share.reach(reached),
+        RunProgress::Operations(_) if scenario.runs_flows_alone() => share.reach(1.0),
+        RunProgress::Operations(_) => progress.advance(1),
+    });
     let cost = RunCost { set_up, run: started.elapsed() };
     Ok(SimulationReport::new(scenario, file, &run, &timings, checker.judge(), cost))
 }

@@ -13,7 +13,7 @@ use simulator::collective::{CollectiveTiming, LinkReport};
 use simulator::flows::{ClassRecord, FlowFailure};
 use simulator::scenario::{
     QsnetAlgorithm, QsnetBackground, QsnetHostNoise, QsnetMemory, QsnetPollPriority, QsnetScenario, QsnetWakeUp,
-    Scenario, ScenarioRun,
+    RunProgress, Scenario, ScenarioRun,
 };
 use simulator::workload::WorkloadSummary;
 use simulator::{FabricCounters, Telemetry};
@@ -87,18 +87,20 @@ impl SimulatedRun {
         &mut self,
         scenario: &Scenario,
         checker: &mut RunChecker,
-        progress: impl FnMut(u32),
+        mut progress: impl FnMut(RunProgress),
     ) -> Vec<CollectiveTiming> {
         match (self, checker) {
             (Self::Packets(run), RunChecker::Operations(checker)) => {
                 run.run(scenario.operations, &mut **checker, progress)
             }
             (Self::Packets(run), RunChecker::Jobs(checker)) => {
+                let progress = |ended| progress(RunProgress::Operations(ended));
                 let end = run.run_jobs(&mut ObservedJobs { checker, progress, ended: 0 });
                 checker.end(end.expect("the checker of jobs is made for a run of jobs"));
                 checker.timings()
             }
             (Self::Qsnet(run), RunChecker::Operations(checker)) => {
+                let progress = |ended| progress(RunProgress::Operations(ended));
                 run.run(scenario.operations, &mut **checker, progress)
             }
             (Self::Qsnet(_), RunChecker::Jobs(_)) => unreachable!("QsNet has no jobs"),

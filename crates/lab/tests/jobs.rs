@@ -3,7 +3,7 @@
 use lab::simulated_run::SimulatedRun;
 use lab::simulation_report::{RunCost, SimulationReport, html, json, table};
 use serde_json::Value;
-use simulator::scenario::Scenario;
+use simulator::scenario::{RunProgress, Scenario};
 
 /// Four leaves of four hosts; each leaf has one cable up, so that what leaves a leaf competes.
 const NARROW: &str = "[fabric]\nkind = \"xgft\"\nchildren = [4, 4]\nparents = [1, 4]\ntaper = 4\n[link]\nrate = \"HDR\"\n\
@@ -16,9 +16,9 @@ fn report(text: &str) -> SimulationReport {
     let scenario = Scenario::parse(text, "jobs.toml").unwrap_or_else(|error| panic!("{error}"));
     let mut run = SimulatedRun::set_up(&scenario).expect("it can be set up");
     let mut checker = run.checker(&scenario);
-    let mut ended = 0;
-    let timings = run.run(&scenario, &mut checker, |number| ended = number);
-    assert_eq!(ended as usize, timings.len(), "progress counts all operations");
+    let mut last = RunProgress::Operations(0);
+    let timings = run.run(&scenario, &mut checker, |progress| last = progress);
+    assert_eq!(last, RunProgress::Operations(timings.len() as u32), "progress counts all operations");
     SimulationReport::new(&scenario, "jobs.toml", &run, &timings, checker.judge(), RunCost::default())
 }
 

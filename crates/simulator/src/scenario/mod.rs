@@ -58,7 +58,7 @@ pub use jobs::{JobPlacement, ScenarioJob};
 pub use qsnet::{
     QsnetAlgorithm, QsnetBackground, QsnetHostNoise, QsnetMemory, QsnetPollPriority, QsnetScenario, QsnetWakeUp,
 };
-pub use run::{FlowRun, ScenarioRun};
+pub use run::{FlowRun, RunProgress, ScenarioRun};
 pub use sweep::{ScenarioVariant, SweptField};
 
 use crate::collective::{CollectiveParameters, CollectiveSetupError, SimulatedCollective};
@@ -253,6 +253,11 @@ impl Scenario {
     /// Members of the group.
     pub fn members(&self) -> u32 {
         self.collective.members.unwrap_or(self.fabric.hosts())
+    }
+
+    /// Whether traffic and workloads are all that runs.
+    pub fn runs_flows_alone(&self) -> bool {
+        !self.has_collective && self.jobs.is_empty()
     }
 
     /// Operations of the run, of all jobs together.

@@ -26,6 +26,18 @@ pub enum ScenarioRun {
     Flows(Box<FlowRun>),
 }
 
+/// How far a run is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum RunProgress {
+    /// So many operations have ended.
+    Operations(u32),
+    /// Of traffic and workloads alone, which count as one operation: the share that is over, from 0 to 1.
+    Share(f64),
+}
+
+/// Events of the network between two looks at how far flows are.
+const EVENTS_OF_A_LOOK: u32 = 1 << 16;
+
 impl ScenarioRun {
     /// Runs operations one after another; stops early if one hangs. Flows alone count as one operation.
     ///
@@ -35,15 +47,15 @@ impl ScenarioRun {
         &mut self,
         operations: u32,
         observer: &mut dyn CollectiveObserver,
-        mut progress: impl FnMut(u32),
+        mut progress: impl FnMut(RunProgress),
     ) -> Vec<CollectiveTiming> {
         match self {
-            Self::Tree(run) => run.run(operations, observer, progress),
-            Self::Hosts(run) => run.run(operations, observer, progress),
+            Self::Tree(run) => run.run(operations, observer, |ended| progress(RunProgress::Operations(ended))),
+            Self::Hosts(run) => run.run(operations, observer, |ended| progress(RunProgress::Operations(ended))),
             Self::Jobs(_) => panic!("jobs have an observer of their own"),
             Self::Flows(run) => {
-                let complete = run.run();
-                progress(1);
+                let complete = run.run(|share| progress(RunProgress::Share(share)));
+                progress(RunProgress::Operations(1));
                 vec![CollectiveTiming { reduce: None, complete }]
             }
         }
@@ -205,10 +217,18 @@ impl FlowRun {
     }
 
     /// Runs until all flows have ended; none if some have not within the limit, or have failed.
-    fn run(&mut self) -> Option<SimSpan> {
+    fn run(&mut self, mut progress: impl FnMut(f64)) -> Option<SimSpan> {
         let end = SimTime::ZERO + self.limit;
         let is_done = |network: &SimulatedNetwork| network.flows::<FlowEngine>().is_none_or(FlowEngine::is_done);
-        self.network.run(&mut NoDriver, |_, network| network.now() > end || is_done(network));
+        let mut events = 0;
+        self.network.run(&mut NoDriver, |_, network| {
+            events += 1;
+            if events == EVENTS_OF_A_LOOK {
+                events = 0;
+                progress(network.flows::<FlowEngine>().map_or(1.0, |flows| flows.share_over(network.now())));
+            }
+            network.now() > end || is_done(network)
+        });
         let flows: &FlowEngine = self.network.flows()?;
         let is_workload_complete =
             flows.workload.as_ref().map(WorkloadExecutor::summary).is_none_or(|all| all.completed == all.operations);

@@ -18,7 +18,14 @@ pub fn latency_figure(report: &SimulationReport) -> String {
 pub fn html(report: &SimulationReport) -> String {
     let mut page = open_page(&report.scenario.name);
     head(&mut page, report);
-    latency(&mut page, report);
+    if report.jobs.is_empty() {
+        latency(&mut page, report);
+    } else {
+        page.push_str(&super::jobs::html(&report.jobs));
+        page.push_str("<div class=\"charts\">\n");
+        errors(&mut page, report);
+        page.push_str("</div>\n");
+    }
     page.push_str(&super::traffic::html(&report.flows));
     over_time(&mut page, report);
     fabric(&mut page, report);
@@ -104,10 +111,15 @@ fn latency(page: &mut String, report: &SimulationReport) {
         "<figure><figcaption>Latency by operation{note}</figcaption>\n{}</figure>",
         latency_chart(&report.latency_series, report.operations.run)
     );
+    errors(page, report);
+    page.push_str("</div>\n");
+}
+
+fn errors(page: &mut String, report: &SimulationReport) {
     let counts = error_counts(report);
     let _ = writeln!(
         page,
-        "<figure><figcaption>Damaged or lost packets, by error class{}</figcaption>\n{}</figure>\n</div>",
+        "<figure><figcaption>Damaged or lost packets, by error class{}</figcaption>\n{}</figure>",
         if counts.iter().any(|(_, _, number)| *number > 0) { " (bars are logarithmic)" } else { "" },
         bar_chart(&counts)
     );

@@ -68,6 +68,8 @@ pub(crate) fn run(arguments: &SimulateArgs) -> Result<CommandOutcome> {
 /// A scenario to run.
 struct SimulationJob {
     file: String,
+    /// What the file and `--set` change from the defaults.
+    changed: Vec<(String, String)>,
     variant: ScenarioVariant,
 }
 
@@ -86,7 +88,8 @@ fn variants(arguments: &SimulateArgs, path: &Path) -> Result<Vec<SimulationJob>>
                 );
             }
         }
-        jobs.push(SimulationJob { file: file.clone(), variant });
+        let changed = simulation_report::changed_fields(&text, &variant.settings);
+        jobs.push(SimulationJob { file: file.clone(), changed, variant });
     }
     Ok(jobs)
 }
@@ -95,7 +98,7 @@ fn variants(arguments: &SimulateArgs, path: &Path) -> Result<Vec<SimulationJob>>
 fn report_one(arguments: &SimulateArgs, job: &SimulationJob) -> Result<CommandOutcome> {
     let scenario = &job.variant.scenario;
     let progress = StepProgress::new(&scenario.name, scenario.total_operations(), "operations");
-    let report = simulate(scenario, &job.file, &progress)?;
+    let report = simulate(scenario, &job.file, &progress)?.with_changes(job.changed.clone());
     progress.finish();
     arguments.report.write(&report, simulation_report::table, simulation_report::html)?;
     Ok(outcome(report.has_violations() || report.has_failures()))
@@ -107,6 +110,7 @@ fn compare(arguments: &SimulateArgs, jobs: &[SimulationJob]) -> Result<CommandOu
     let progress = StepProgress::new(&format!("{} runs", jobs.len()), operations, "operations");
     let reports = map_parallel(jobs, |job| {
         let report = simulate(&job.variant.scenario, &job.file, &progress);
+        let report = report.map(|report| report.with_changes(job.changed.clone()));
         report.with_context(|| format!("{} {}", job.file, settings_text(&job.variant.settings)))
     })?;
     progress.finish();

@@ -12,7 +12,7 @@ use crate::job_checker::JobJudgement;
 use crate::latency_distribution::LatencyDistribution;
 use crate::number_format::{group_digits, pluralize};
 use crate::report::page::html_table;
-use crate::report::{format_table, line_chart};
+use crate::report::{Axis, LineChart, format_table};
 
 /// One job. Field names are those of the JSON report.
 #[derive(Serialize)]
@@ -137,14 +137,12 @@ pub(super) fn text(jobs: &[JobLine]) -> String {
 pub(super) fn html(jobs: &[JobLine]) -> String {
     let mut page = format!("<h2>{}</h2>\n", summary(jobs));
     page.push_str(&html_table(&rows(jobs)));
-    let series: Vec<(&str, Vec<(f64, f64)>)> =
-        jobs.iter().filter(|job| !job.series.is_empty()).map(|job| (job.name.as_str(), job.series.clone())).collect();
-    if !series.is_empty() {
-        let _ = writeln!(
-            page,
-            "<div class=\"charts\">\n<figure><figcaption>Latency by operation of each job</figcaption>\n{}</figure>\n</div>",
-            line_chart(&series, "operation", "us")
-        );
+    let chart = LineChart::new("Latency by operation of each job", Axis::new("operation").tight(), Axis::new("latency, us"));
+    let lines = jobs.iter().filter(|job| !job.series.is_empty());
+    if let Some(figure) =
+        lines.fold(chart, |chart, job| chart.curve(&job.name, job.series.iter().copied())).figure_if_any()
+    {
+        let _ = writeln!(page, "<div class=\"charts\">\n{}</div>", figure.html());
     }
     page
 }

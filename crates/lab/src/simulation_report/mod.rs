@@ -1,8 +1,8 @@
 //! The report of `pleach simulate`: built once from a run, rendered as text, JSON or an HTML page.
 
+mod changed_fields;
 mod compared_traffic;
 mod comparison;
-mod downloads;
 mod fabric_diagram;
 mod html;
 mod jobs;
@@ -31,6 +31,7 @@ use jobs::JobLine;
 use timeline::RunTimeline;
 use traffic::FlowReport;
 
+pub use changed_fields::changed_fields;
 pub use comparison::{SimulationComparison, comparison_html, comparison_table};
 pub use html::{html, latency_figure};
 pub use table::table;
@@ -49,6 +50,9 @@ pub struct SimulationReport {
     pub(crate) fabric: FabricLine,
     /// By table and field, spelled as in a scenario file.
     pub(crate) parameters: BTreeMap<&'static str, BTreeMap<&'static str, String>>,
+    /// What the scenario sets, by field: all else is a default.
+    #[serde(skip)]
+    pub(crate) changed: Vec<(String, String)>,
     pub(crate) faults: Vec<String>,
     pub(crate) operations: OperationCounts,
     /// Of all jobs, if there are several.
@@ -227,6 +231,13 @@ impl SimulationReport {
         self.operations.failed > 0 || self.oracle.failures > 0 || self.flows.has_failures()
     }
 
+    /// Names the fields that the scenario sets, for the page's provenance.
+    #[must_use]
+    pub fn with_changes(mut self, changed: Vec<(String, String)>) -> Self {
+        self.changed = changed;
+        self
+    }
+
     /// Builds the report of a run.
     pub fn new(
         scenario: &Scenario,
@@ -259,6 +270,7 @@ impl SimulationReport {
             },
             fabric: fabric_line(scenario, run),
             parameters: parameters::parameters(scenario),
+            changed: Vec::new(),
             faults: parameters::faults(&scenario.plan),
             operations: OperationCounts {
                 run: timings.len() as u32,

@@ -81,12 +81,12 @@ fn variants(arguments: &SimulateArgs, path: &Path) -> Result<Vec<SimulationJob>>
     for mut variant in Scenario::parse_variants(&text, &file, &arguments.set)? {
         let scenario = &mut variant.scenario;
         scenario.seed = arguments.seed.unwrap_or(scenario.seed);
-        if let Some(operations) = arguments.operations {
-            if !scenario.set_operations(operations) {
-                bail!(
-                    "--operations {operations}: must be from 1 to 1000000 (100000 of a job), and at most 2^33 when multiplied by the members"
-                );
-            }
+        if let Some(operations) = arguments.operations
+            && !scenario.set_operations(operations)
+        {
+            bail!(
+                "--operations {operations}: must be from 1 to 1000000 (100000 of a job), and at most 2^33 when multiplied by the members"
+            );
         }
         let changed = simulation_report::changed_fields(&text, &variant.settings);
         jobs.push(SimulationJob { file: file.clone(), changed, variant });

@@ -31,8 +31,11 @@ struct RowGroup<'r> {
     members: Vec<(String, &'r Comparison)>,
 }
 
+/// A series of a chart: its name, and the value that a row has in it.
+type RowSeries = (&'static str, fn(&Comparison) -> f64);
+
 /// The three series of every chart.
-const SERIES: [(&str, fn(&Comparison) -> f64); 3] =
+const SERIES: [RowSeries; 3] =
     [("published", |row| row.published_value), ("ours", |row| row.ours_value), ("null model", |row| row.null_value)];
 
 impl RowGroup<'_> {
@@ -105,7 +108,7 @@ fn split_number(id: &str) -> Option<(&str, &str)> {
 
 /// The word behind a number in a statement: what it counts, such as the bytes of "hosts alone; 64 bytes".
 fn word_after<'s>(statement: &'s str, number: &str) -> Option<&'s str> {
-    let mut words = statement.split(|c: char| c == ' ' || c == ';' || c == ',').filter(|word| !word.is_empty());
+    let mut words = statement.split([' ', ';', ',']).filter(|word| !word.is_empty());
     words.find(|word| *word == number)?;
     words.next().filter(|word| word.chars().all(char::is_alphabetic))
 }

@@ -137,7 +137,8 @@ pub(super) fn text(jobs: &[JobLine]) -> String {
 pub(super) fn html(jobs: &[JobLine]) -> String {
     let mut page = format!("<h2>{}</h2>\n", summary(jobs));
     page.push_str(&html_table(&rows(jobs)));
-    let chart = LineChart::new("Latency by operation of each job", Axis::new("operation").tight(), Axis::new("latency, us"));
+    let chart =
+        LineChart::new("Latency by operation of each job", Axis::new("operation").tight(), Axis::new("latency, us"));
     let lines = jobs.iter().filter(|job| !job.series.is_empty());
     if let Some(figure) =
         lines.fold(chart, |chart, job| chart.curve(&job.name, job.series.iter().copied())).figure_if_any()

@@ -142,7 +142,7 @@ impl RunTimeline {
     fn chart(&self, title: &str, values: Axis, lines: &[(&str, TimelineValue<'_>)]) -> Figure {
         let end = self.points.len() as f64 * self.span_us;
         let time = Axis::new("time, us").tight().including([0.0, end]);
-        let mut chart = LineChart::new(title, time, values.from_zero());
+        let mut chart = LineChart::new(title, time, values.starting_at_zero());
         for (name, value) in lines {
             chart = chart.steps(name, self.points.iter().map(|point| (point.start_us, value(point))));
         }

@@ -150,6 +150,6 @@ fn charts(report: &SimulatorBenchReport) -> [Figure; 3] {
 fn chart(title: &str, rows: Vec<(String, [f64; 3])>) -> Figure {
     let value = |[median, slowest, fastest]: [f64; 3]| Some(PlaceValue::new(median).spread(slowest, fastest));
     let (places, rates): (Vec<String>, Vec<[f64; 3]>) = rows.into_iter().unzip();
-    let axis = Axis::new("million packet hops per second").from_zero();
+    let axis = Axis::new("million packet hops per second").starting_at_zero();
     PlaceChart::new(title, axis, places).series("rate", rates.into_iter().map(value).collect()).figure()
 }

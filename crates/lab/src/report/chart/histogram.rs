@@ -25,7 +25,8 @@ pub(crate) fn histogram(distribution: &LatencyDistribution, title: &str) -> Figu
     // One value alone stands in the middle.
     let ends = if is_single { [from * 0.9, from * 1.1 + f64::from(u8::from(from == 0.0))] } else { [from, to] };
     let counts: Vec<f64> = bins.iter().map(|bin| bin.count as f64).collect();
-    let mut frame = ChartFrame::new(title, &x, &ends, &Axis::new("operations").counts().from_zero(), &counts, &[]);
+    let mut frame =
+        ChartFrame::new(title, &x, &ends, &Axis::new("operations").counts().starting_at_zero(), &counts, &[]);
     let mut csv = format!("from_{unit},to_{unit},operations\n");
     for bin in bins.iter().filter(|bin| bin.count > 0) {
         let (low, high) = (in_unit(bin.from_ns), in_unit(bin.to_ns));

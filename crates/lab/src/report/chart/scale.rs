@@ -51,7 +51,7 @@ impl Axis {
         self
     }
 
-    pub(crate) fn from_zero(mut self) -> Self {
+    pub(crate) fn starting_at_zero(mut self) -> Self {
         self.division = Division::FromZero;
         self
     }
@@ -262,8 +262,14 @@ mod tests {
     #[test]
     fn every_axis_has_at_least_three_ticks_and_few_more() {
         let axis = || Axis::new("us");
-        let axes =
-            [axis(), axis().logarithmic(), axis().from_zero(), axis().tight(), axis().bytes(), axis().counts()];
+        let axes = [
+            axis(),
+            axis().logarithmic(),
+            axis().starting_at_zero(),
+            axis().tight(),
+            axis().bytes(),
+            axis().counts(),
+        ];
         let ranges = [[0.0, 0.0], [3.0, 3.0], [1.0, 1.2], [0.9, 1.1], [2.0, 30.0], [1e-4, 2e7], [64.0, 4096.0]];
         for (number, axis) in axes.iter().enumerate() {
             for values in ranges.iter().chain(&[[-5.0, 8.0], [8.0, 16.0], [0.0, 1.0], [7.3, 7.4], [1.0, 1e9]]) {
@@ -288,7 +294,7 @@ mod tests {
     #[test]
     fn linear_scales_end_at_ticks_beyond_the_values() {
         for most in [0.3, 1.0, 7.5, 99.0, 101.0, 12_345.0] {
-            let scale = ChartScale::new(&Axis::new("").from_zero(), [0.0, most].into_iter(), 6);
+            let scale = ChartScale::new(&Axis::new("").starting_at_zero(), [0.0, most].into_iter(), 6);
             assert!(scale.to >= most && scale.to <= 2.1 * most, "{most}: {}", scale.to);
             assert_eq!(scale.ticks.last(), Some(&scale.to));
         }

@@ -192,7 +192,7 @@ fields! {
     }
     "workload" {
         "goal": "a file name, relative to the scenario", "", "A GOAL schedule, as a text.";
-        "chakra": "a file name with {rank}, relative to the scenario", "", "Chakra execution traces as JSON, one per rank.";
+        "chakra": "a file name with {rank}, relative to the scenario", "", "Chakra execution traces in protobuf form or as JSON, one per rank.";
         "ranks": "a whole number from 1 to 65536", "1", "chakra: number of traces.";
     }
     "training" {

@@ -288,7 +288,7 @@ fn outside_workload(
         (None, Some(file)) => (chakra(table, file, folder)?, file),
         _ => {
             return Err(SpannedError::new(spanned.span(), "[workload] needs goal or chakra, and not both")
-                .allowing("goal = \"schedule.goal\" or chakra = \"trace.{rank}.json\" with ranks"));
+                .allowing("goal = \"schedule.goal\" or chakra = \"trace.{rank}.et\" with ranks"));
         }
     };
     if workload.ranks.len() > hosts {

@@ -1,5 +1,6 @@
 //! Several jobs in one simulated fabric: each is judged, and each has a row of its own.
 
+use lab::report::Provenance;
 use lab::simulated_run::SimulatedRun;
 use lab::simulation_report::{RunCost, SimulationReport, html, json, table};
 use serde_json::Value;
@@ -47,7 +48,8 @@ fn every_job_is_judged_and_has_a_row() {
         job("sizes", "8, 9, 12, 13", "size-only-bytes = 30000\noperations = 2\nstart-us = 5"),
     );
     let report = report(&text);
-    let (text, page, found) = (table(&report), html(&report), values(&report));
+    let (text, found) = (table(&report), values(&report));
+    let page = html(&report).render(&found, &Provenance::default());
     assert!(!report.has_violations() && !report.has_failures(), "{text}");
     let judged: Vec<u64> = (0..4).map(|job| found["jobs"][job]["judged"].as_u64().expect("a number")).collect();
     assert_eq!(judged, [3 * 4, 4 * 5, 5 * 3 * 3, 2 * 4 * 8]);

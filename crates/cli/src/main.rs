@@ -1,5 +1,6 @@
 //! The `pleach` program: parses the command line and runs a command.
 
+mod command_line;
 mod configuration;
 mod credential;
 mod doctor;
@@ -20,7 +21,8 @@ mod tune;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use lab::report::announce_program;
 use lab::{CommandOutcome, bench, chaos, demo, reproduce, soak};
 
 /// Pleach: in-network collective operations with correct results while the network fails.
@@ -116,7 +118,10 @@ Exit status: 0 on success, 1 if the oracle finds a violation or a gated number m
 file is wrong.";
 
 fn main() -> ExitCode {
-    let done = match CliArgs::parse().command {
+    let matches = CliArgs::command().get_matches();
+    announce_program(command_line::program_start(env!("PLEACH_VERSION"), &CliArgs::command(), &matches));
+    let arguments = CliArgs::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let done = match arguments.command {
         CliCommand::Simulate(arguments) => simulate::run(&arguments),
         CliCommand::Soak(arguments) => soak::run(&arguments),
         CliCommand::Chaos(arguments) => chaos::run(&arguments),

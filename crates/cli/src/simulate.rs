@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use simulator::scenario::{FIELDS, Scenario, ScenarioVariant, SweptField};
+use simulator::scenario::{FIELDS, RunProgress, Scenario, ScenarioVariant, SweptField};
 
 use lab::CommandOutcome;
 use lab::parallel::map_parallel;
-use lab::progress::StepProgress;
+use lab::progress::{StepProgress, StepShare};
 use lab::report::ReportArgs;
 use lab::simulated_run::SimulatedRun;
 use lab::simulation_report::{self, RunCost, SimulationComparison, SimulationReport};
@@ -68,6 +68,8 @@ pub(crate) fn run(arguments: &SimulateArgs) -> Result<CommandOutcome> {
 /// A scenario to run.
 struct SimulationJob {
     file: String,
+    /// What the file and `--set` change from the defaults.
+    changed: Vec<(String, String)>,
     variant: ScenarioVariant,
 }
 
@@ -79,15 +81,15 @@ fn variants(arguments: &SimulateArgs, path: &Path) -> Result<Vec<SimulationJob>>
     for mut variant in Scenario::parse_variants(&text, &file, &arguments.set)? {
         let scenario = &mut variant.scenario;
         scenario.seed = arguments.seed.unwrap_or(scenario.seed);
-        if let Some(operations) = arguments.operations {
-            if !scenario.can_run(operations) {
-                bail!(
-                    "--operations {operations}: must be from 1 to 1000000, and at most 2^33 when multiplied by the members"
-                );
-            }
-            scenario.operations = operations;
+        if let Some(operations) = arguments.operations
+            && !scenario.set_operations(operations)
+        {
+            bail!(
+                "--operations {operations}: must be from 1 to 1000000 (100000 of a job), and at most 2^33 when multiplied by the members"
+            );
         }
-        jobs.push(SimulationJob { file: file.clone(), variant });
+        let changed = simulation_report::changed_fields(&text, &variant.settings);
+        jobs.push(SimulationJob { file: file.clone(), changed, variant });
     }
     Ok(jobs)
 }
@@ -95,8 +97,8 @@ fn variants(arguments: &SimulateArgs, path: &Path) -> Result<Vec<SimulationJob>>
 /// Runs one scenario and writes its report.
 fn report_one(arguments: &SimulateArgs, job: &SimulationJob) -> Result<CommandOutcome> {
     let scenario = &job.variant.scenario;
-    let progress = StepProgress::new(&scenario.name, scenario.operations.into(), "operations");
-    let report = simulate(scenario, &job.file, &progress)?;
+    let progress = StepProgress::new(&scenario.name, scenario.total_operations(), "operations");
+    let report = simulate(scenario, &job.file, &progress)?.with_changes(job.changed.clone());
     progress.finish();
     arguments.report.write(&report, simulation_report::table, simulation_report::html)?;
     Ok(outcome(report.has_violations() || report.has_failures()))
@@ -104,10 +106,11 @@ fn report_one(arguments: &SimulateArgs, job: &SimulationJob) -> Result<CommandOu
 
 /// Runs all jobs on all cores and writes their comparison.
 fn compare(arguments: &SimulateArgs, jobs: &[SimulationJob]) -> Result<CommandOutcome> {
-    let operations = jobs.iter().map(|job| u64::from(job.variant.scenario.operations)).sum();
+    let operations = jobs.iter().map(|job| job.variant.scenario.total_operations()).sum();
     let progress = StepProgress::new(&format!("{} runs", jobs.len()), operations, "operations");
     let reports = map_parallel(jobs, |job| {
         let report = simulate(&job.variant.scenario, &job.file, &progress);
+        let report = report.map(|report| report.with_changes(job.changed.clone()));
         report.with_context(|| format!("{} {}", job.file, settings_text(&job.variant.settings)))
     })?;
     progress.finish();
@@ -136,7 +139,13 @@ fn simulate(scenario: &Scenario, file: &str, progress: &StepProgress) -> Result<
     let set_up = started.elapsed();
     let mut checker = run.checker(scenario);
     let started = Instant::now();
-    let timings = run.run(scenario, &mut checker, |_| progress.advance(1));
+    // Flows alone are one operation, done in parts.
+    let mut share = StepShare::new(progress);
+    let timings = run.run(scenario, &mut checker, |reached| match reached {
+        RunProgress::Share(reached) => share.reach(reached),
+        RunProgress::Operations(_) if scenario.runs_flows_alone() => share.reach(1.0),
+        RunProgress::Operations(_) => progress.advance(1),
+    });
     let cost = RunCost { set_up, run: started.elapsed() };
     Ok(SimulationReport::new(scenario, file, &run, &timings, checker.judge(), cost))
 }
@@ -151,6 +160,7 @@ fn fields() -> String {
             let title = match field.table {
                 "" => "At the top of the file".to_owned(),
                 "fault" => "\n[[fault]], any number of times".to_owned(),
+                "job" => "\n[[job]], any number of times".to_owned(),
                 "traffic" => "\n[[traffic]], any number of times".to_owned(),
                 name => format!("\n[{name}]"),
             };

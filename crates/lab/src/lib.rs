@@ -4,6 +4,7 @@ pub mod bench;
 pub mod chaos;
 mod cpu_time;
 pub mod demo;
+mod job_checker;
 mod latency_distribution;
 pub mod local_fabric;
 pub mod mpi;

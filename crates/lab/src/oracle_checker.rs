@@ -9,8 +9,8 @@ use simulator::collective::{
     SimulatedOperation,
 };
 use simulator::fault::FaultPlan;
-use simulator::scenario::{QsnetScenario, ResultCheck, Scenario, ScenarioRun};
-use simulator::segmented::{HostOperation, SegmentedParameters, VectorContents};
+use simulator::scenario::{QsnetScenario, ResultCheck, Scenario, ScenarioJob, ScenarioRun};
+use simulator::segmented::{HostOperation, SegmentedParameters, SegmentedVector, VectorContents};
 use topology::AggregationTree;
 use units::{OpId, Rank};
 
@@ -64,6 +64,7 @@ pub struct OracleChecker {
 }
 
 /// The oracle's verdict on a run.
+#[derive(Default)]
 pub struct OracleJudgement {
     /// Whether the results are right.
     pub verdict: Verdict,
@@ -83,6 +84,7 @@ impl OracleChecker {
                 Self::new(seed, operations, tree, &scenario.collective, &scenario.plan, check)
             }
             (ScenarioRun::Flows(_), _) => Self::of_flows(),
+            (ScenarioRun::Jobs(_), _) => unreachable!("jobs are judged one by one"),
             (ScenarioRun::Hosts(_), None) => unreachable!("a run among hosts has their parameters"),
         }
     }
@@ -130,15 +132,34 @@ impl OracleChecker {
         plan: &FaultPlan,
         check: ResultCheck,
     ) -> Self {
-        let (ranks, vector) = (parameters.members, &parameters.vector);
+        let order = ReferenceFold::of_algorithm(parameters.algorithm, parameters.members);
+        let task = (parameters.operation, operations);
+        Self::of_vector(seed, parameters.members, task, &parameters.vector, order, expectation(plan), check)
+    }
+
+    /// A checker for the operations of a job. Each of them says in which order it is folded ([`Self::set_order`]).
+    pub(crate) fn of_job(seed: u64, job: &ScenarioJob, plan: &FaultPlan) -> Self {
+        let order = ReferenceFold::Same(ReferenceOrder::flat(0));
+        let task = (job.operation, job.operations);
+        Self::of_vector(seed, job.members(), task, &job.vector, order, expectation(plan), job.check)
+    }
+
+    fn of_vector(
+        seed: u64,
+        ranks: u32,
+        (task, operations): (HostOperation, u32),
+        vector: &SegmentedVector,
+        order: ReferenceFold,
+        expectation: Expectation,
+        check: ResultCheck,
+    ) -> Self {
         let is_real = vector.contents != VectorContents::SizeOnly && vector.elements > 0;
         let count = vector.segment_elements.min(vector.elements) as usize;
         let table = is_real.then(|| ContributionTable::new(seed, ranks, oracle_reduction(vector.kind, count)));
-        let order = ReferenceFold::of_algorithm(parameters.algorithm, ranks);
         let segments = vector.segments();
         let last_elements = vector.elements_of(segments - 1).len();
-        let ledger = Ledger::new(ranks, operations * segments, expectation(plan));
-        Self::of_parts(parameters.operation, ranks, segments, (table, last_elements), order, check, ledger)
+        let ledger = Ledger::new(ranks, operations * segments, expectation);
+        Self::of_parts(task, ranks, segments, (table, last_elements), order, check, ledger)
     }
 
     /// A checker for a run on QsNet, where the first member is the root of every broadcast.
@@ -179,6 +200,35 @@ impl OracleChecker {
         Self { task, ranks, roots, segments, table, order, last_elements, check, ledger, failures, groups }
     }
 
+    /// The order in which the next results are folded.
+    pub(crate) fn set_order(&mut self, order: ReferenceFold) {
+        self.order = order;
+    }
+
+    /// Whether contributions have contents, so that the order of folding matters.
+    pub(crate) fn has_contents(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// A result that a rank has was computed again: the bits must be the same.
+    pub(crate) fn recomputed(&mut self, rank: Rank, op: OpId, result: &Payload) {
+        let has_result = match self.task {
+            HostOperation::Barrier => false,
+            HostOperation::Reduce => rank == self.root(op),
+            _ => true,
+        };
+        if let (Some(table), ResultCheck::Bits, true) = (&self.table, self.check, has_result) {
+            let (reference, size) = (self.reference(table, op), table.operation().element_bytes());
+            let bytes = result.bytes().unwrap_or_default();
+            self.ledger.record_recomputation(rank, op, bytes, (&reference, size));
+        }
+    }
+
+    /// The run ended before the operations from this one on had begun.
+    pub(crate) fn stop_before(&mut self, operation: u32) {
+        self.ledger.forget_from(OpId(operation * self.segments));
+    }
+
     /// The verdict on the whole run.
     pub fn judge(self) -> OracleJudgement {
         let verdict = match self.check {
@@ -208,6 +258,17 @@ impl OracleChecker {
                 table.contribution(self.root(op), op)[..elements * table.operation().element_bytes()].to_vec()
             }
             HostOperation::Reduce | HostOperation::AllReduce => self.order.result(table, op, elements, self.ranks),
+            HostOperation::AllGather => table.gathered(op, elements, self.ranks),
+            HostOperation::ReduceScatter | HostOperation::AllToAll => unreachable!("every rank has its own result"),
+        }
+    }
+
+    /// The bits that this rank must have, in an operation whose ranks have different results.
+    fn own_reference(&self, table: &ContributionTable, rank: Rank, op: OpId) -> Vec<u8> {
+        let elements = self.elements(table, op);
+        match self.task {
+            HostOperation::AllToAll => table.exchanged(op, elements, self.ranks, rank),
+            _ => self.order.block_result(table, op, elements, (self.ranks, rank)),
         }
     }
 
@@ -218,7 +279,13 @@ impl OracleChecker {
         if self.task == HostOperation::Reduce && rank != self.root(op) {
             return self.ledger.record_completion(rank, op);
         }
+        let has_own_result = matches!(self.task, HostOperation::ReduceScatter | HostOperation::AllToAll);
         match (&self.table, self.check) {
+            (Some(table), ResultCheck::Bits) if has_own_result => {
+                let (reference, size) = (self.own_reference(table, rank, op), table.operation().element_bytes());
+                let bytes = result.bytes().unwrap_or_default();
+                self.ledger.record_own_delivery(rank, op, bytes, (&reference, size));
+            }
             (Some(table), ResultCheck::Bits) => {
                 if self.ledger.needs_reference(op) {
                     let (reference, element_bytes) = (self.reference(table, op), table.operation().element_bytes());

@@ -21,49 +21,61 @@ pub const MESSAGE_AND_ETA: &str = "{bar:40} {pos}/{len} {msg} {eta}";
 /// How often a line is written where the standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The progress of work in steps, from any thread: a bar on a terminal, otherwise a line every few seconds.
+/// How finely a bar of one step is divided.
+const PARTS: u64 = 1_000;
+
+/// The progress of work in steps, from any thread: a bar on a terminal, otherwise a line every few seconds. A step may be done in parts.
 pub struct StepProgress {
     bar: ProgressBar,
     what: String,
+    unit: String,
     steps: u64,
     started: Instant,
     /// When the last line was written; none on a terminal.
     lines: Option<Mutex<Instant>>,
-    done: Mutex<u64>,
+    /// Steps, and a part of the next one.
+    done: Mutex<f64>,
 }
 
 impl StepProgress {
     /// Progress of so many steps; `what` names the work, `unit` its steps.
     pub fn new(what: &str, steps: u64, unit: &str) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        let bar = progress_bar(steps, "{msg}  {bar:40} {pos}/{len}, {eta} to go");
+        let bar = match steps {
+            1 => progress_bar(PARTS, "{msg}  {bar:40} {percent} %, {eta} to go"),
+            _ => progress_bar(steps, "{msg}  {bar:40} {pos}/{len}, {eta} to go"),
+        };
         bar.set_message(what.to_owned());
         if is_terminal {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
         let now = Instant::now();
         let lines = (!is_terminal).then(|| Mutex::new(now));
-        Self { bar, what: format!("{what}: {unit}"), steps, started: now, lines, done: Mutex::new(0) }
+        let (what, unit) = (what.to_owned(), unit.to_owned());
+        Self { bar, what, unit, steps, started: now, lines, done: Mutex::new(0.0) }
     }
 
     /// So many further steps are done.
     pub fn advance(&self, steps: u64) {
+        self.advance_by(steps as f64);
+    }
+
+    /// A further part of a step is done.
+    pub fn advance_by(&self, part: f64) {
         let done = {
             let mut done = self.done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *done += steps;
+            *done += part;
             *done
         };
-        self.bar.set_position(done);
+        let position = if self.steps == 1 { done * PARTS as f64 } else { done };
+        self.bar.set_position(position as u64);
         let Some(lines) = &self.lines else { return };
         let mut last = lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if last.elapsed() >= LINE_INTERVAL && done < self.steps {
+        if last.elapsed() >= LINE_INTERVAL && done < self.steps as f64 {
             *last = Instant::now();
+            let line = progress_line(&self.what, &self.unit, done, self.steps, self.started.elapsed());
             // A closed standard error is not an error of the run.
-            let _ = writeln!(
-                std::io::stderr(),
-                "{}",
-                progress_line(&self.what, done, self.steps, self.started.elapsed())
-            );
+            let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 
@@ -82,10 +94,37 @@ impl StepProgress {
     }
 }
 
-/// The line of so many steps that are done after a time.
-fn progress_line(what: &str, done: u64, steps: u64, elapsed: Duration) -> String {
-    let left = elapsed.as_secs_f64() * (steps - done) as f64 / done.max(1) as f64;
-    format!("{what} {done} of {steps}, about {left:.0} s to go")
+/// The line of so many steps that are done after a time; the rest may be unknown as yet.
+fn progress_line(what: &str, unit: &str, done: f64, steps: u64, elapsed: Duration) -> String {
+    let left = elapsed.as_secs_f64() * (steps as f64 - done) / done;
+    let left = if left.is_finite() { format!(", about {left:.0} s to go") } else { String::new() };
+    match steps {
+        1 => format!("{what}: {:.1} %{left}", 100.0 * done),
+        _ if done.fract() == 0.0 => format!("{what}: {unit} {done} of {steps}{left}"),
+        _ => format!("{what}: {unit} {done:.1} of {steps}{left}"),
+    }
+}
+
+/// The parts of one step, told as the share of it that is done.
+pub struct StepShare<'p> {
+    progress: &'p StepProgress,
+    done: f64,
+}
+
+impl<'p> StepShare<'p> {
+    /// A step of which nothing is done.
+    pub fn new(progress: &'p StepProgress) -> Self {
+        Self { progress, done: 0.0 }
+    }
+
+    /// So much of the step is done; less than before is ignored.
+    pub fn reach(&mut self, share: f64) {
+        let further = share.min(1.0) - self.done;
+        if further > 0.0 {
+            self.done += further;
+            self.progress.advance_by(further);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +133,20 @@ mod tests {
 
     #[test]
     fn a_line_says_how_long_the_rest_takes() {
-        let line = progress_line("ring: operations", 25, 100, Duration::from_secs(10));
-        assert_eq!(line, "ring: operations 25 of 100, about 30 s to go");
+        let line = |done, steps| progress_line("ring", "operations", done, steps, Duration::from_secs(10));
+        assert_eq!(line(25.0, 100), "ring: operations 25 of 100, about 30 s to go");
+        assert_eq!(line(2.5, 10), "ring: operations 2.5 of 10, about 30 s to go");
+        assert_eq!(line(0.25, 1), "ring: 25.0 %, about 30 s to go");
+        assert_eq!(line(0.0, 1), "ring: 0.0 %", "without a guess there is none");
+    }
+
+    #[test]
+    fn the_share_of_a_step_ends_with_the_step() {
+        let progress = StepProgress::new("two runs", 2, "operations");
+        let mut share = StepShare::new(&progress);
+        for reached in [0.25, 0.125, 0.5, 7.0] {
+            share.reach(reached);
+        }
+        assert_eq!(*progress.done.lock().expect("one thread"), 1.0);
     }
 }

@@ -31,6 +31,7 @@ impl ReferenceFold {
         let radix = u32::from(algorithm.radix());
         match algorithm {
             CollectiveAlgorithm::Ring => Self::Ring,
+            CollectiveAlgorithm::RecursiveHalving => Self::Same(ReferenceOrder::halving(ranks)),
             CollectiveAlgorithm::Tree { .. } => Self::Same(ReferenceOrder::knomial(ranks, radix)),
             _ => Self::Same(ReferenceOrder::recursive(ranks, radix)),
         }
@@ -41,13 +42,24 @@ impl ReferenceFold {
         match self {
             Self::Same(order) => table.reference_range(op, order, 0..elements),
             Self::Ring => {
-                let cut = |block: u32| (elements as u64 * u64::from(block) / u64::from(ranks)) as usize;
-                let block = |last: u32| match cut(last)..cut(last + 1) {
-                    empty if empty.is_empty() => Vec::new(),
-                    range => table.reference_range(op, &ReferenceOrder::ring(ranks, last), range),
-                };
-                (0..ranks).flat_map(block).collect()
+                (0..ranks).flat_map(|last| self.block_result(table, op, elements, (ranks, Rank(last)))).collect()
             }
+        }
+    }
+
+    /// The bits of the block of one of so many ranks.
+    pub(crate) fn block_result(
+        &self,
+        table: &ContributionTable,
+        op: OpId,
+        elements: usize,
+        (ranks, rank): (u32, Rank),
+    ) -> Vec<u8> {
+        let range = oracle::block_range(elements, ranks, rank.0);
+        match self {
+            _ if range.is_empty() => Vec::new(),
+            Self::Same(order) => table.reference_range(op, order, range),
+            Self::Ring => table.reference_range(op, &ReferenceOrder::ring(ranks, rank.0), range),
         }
     }
 }

@@ -13,14 +13,15 @@ use simulator::collective::{CollectiveTiming, LinkReport};
 use simulator::flows::{ClassRecord, FlowFailure};
 use simulator::scenario::{
     QsnetAlgorithm, QsnetBackground, QsnetHostNoise, QsnetMemory, QsnetPollPriority, QsnetScenario, QsnetWakeUp,
-    Scenario, ScenarioRun,
+    RunProgress, Scenario, ScenarioRun,
 };
 use simulator::workload::WorkloadSummary;
 use simulator::{FabricCounters, Telemetry};
 use topology::AggregationTree;
 use units::{Rank, SimSpan};
 
-use crate::oracle_checker::OracleChecker;
+use crate::job_checker::{JobJudgement, JobsChecker, ObservedJobs};
+use crate::oracle_checker::{OracleChecker, OracleJudgement};
 use crate::reproduce::{QuadricsHostNoise, QuadricsParameters};
 
 /// A scenario, set up to run.
@@ -29,6 +30,32 @@ pub enum SimulatedRun {
     Packets(Box<ScenarioRun>),
     /// Quadrics.
     Qsnet(Box<QsnetRun>),
+}
+
+/// The judge of a run.
+pub enum RunChecker {
+    /// Of one collective, or of flows.
+    Operations(Box<OracleChecker>),
+    /// Of several jobs.
+    Jobs(JobsChecker),
+}
+
+/// The verdict on a run.
+pub enum RunJudgement {
+    /// On one collective, or on flows.
+    Operations(OracleJudgement),
+    /// On each of several jobs.
+    Jobs(Vec<JobJudgement>),
+}
+
+impl RunChecker {
+    /// The verdict on the whole run.
+    pub fn judge(self) -> RunJudgement {
+        match self {
+            Self::Operations(checker) => RunJudgement::Operations(checker.judge()),
+            Self::Jobs(checker) => RunJudgement::Jobs(checker.judge()),
+        }
+    }
 }
 
 impl SimulatedRun {
@@ -44,10 +71,13 @@ impl SimulatedRun {
     }
 
     /// The judge of the run.
-    pub fn checker(&self, scenario: &Scenario) -> OracleChecker {
+    pub fn checker(&self, scenario: &Scenario) -> RunChecker {
         match (self, &scenario.qsnet) {
-            (Self::Packets(run), _) => OracleChecker::of_scenario(scenario, run),
-            (Self::Qsnet(_), Some(qsnet)) => OracleChecker::of_qsnet(scenario, qsnet),
+            (Self::Packets(_), _) if !scenario.jobs.is_empty() => RunChecker::Jobs(JobsChecker::new(scenario)),
+            (Self::Packets(run), _) => RunChecker::Operations(Box::new(OracleChecker::of_scenario(scenario, run))),
+            (Self::Qsnet(_), Some(qsnet)) => {
+                RunChecker::Operations(Box::new(OracleChecker::of_qsnet(scenario, qsnet)))
+            }
             (Self::Qsnet(_), None) => unreachable!("a run on QsNet has its parameters"),
         }
     }
@@ -56,12 +86,24 @@ impl SimulatedRun {
     pub fn run(
         &mut self,
         scenario: &Scenario,
-        checker: &mut OracleChecker,
-        progress: impl FnMut(u32),
+        checker: &mut RunChecker,
+        mut progress: impl FnMut(RunProgress),
     ) -> Vec<CollectiveTiming> {
-        match self {
-            Self::Packets(run) => run.run(scenario.operations, checker, progress),
-            Self::Qsnet(run) => run.run(scenario.operations, checker, progress),
+        match (self, checker) {
+            (Self::Packets(run), RunChecker::Operations(checker)) => {
+                run.run(scenario.operations, &mut **checker, progress)
+            }
+            (Self::Packets(run), RunChecker::Jobs(checker)) => {
+                let progress = |ended| progress(RunProgress::Operations(ended));
+                let end = run.run_jobs(&mut ObservedJobs { checker, progress, ended: 0 });
+                checker.end(end.expect("the checker of jobs is made for a run of jobs"));
+                checker.timings()
+            }
+            (Self::Qsnet(run), RunChecker::Operations(checker)) => {
+                let progress = |ended| progress(RunProgress::Operations(ended));
+                run.run(scenario.operations, &mut **checker, progress)
+            }
+            (Self::Qsnet(_), RunChecker::Jobs(_)) => unreachable!("QsNet has no jobs"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Scenarios on QsNet: judged by the oracle, whatever the faults are.
 
+use lab::report::Provenance;
 use lab::simulated_run::SimulatedRun;
 use lab::simulation_report::{RunCost, SimulationReport, html, table};
 use simulator::scenario::Scenario;
@@ -41,7 +42,8 @@ fn a_permanent_fault_is_a_failure_with_a_cause_and_no_violation() {
         "[collective]\noperation = \"broadcast\"\nbytes = 1000\noperations = 6\ntimeout-us = 5\nretry-limit = 2\n\
          [[fault]]\nkind = \"kill\"\nnode = \"H9\"\nat-us = 20\n",
     );
-    let (text, page) = (table(&report), html(&report));
+    let json = serde_json::to_value(&report).expect("JSON");
+    let (text, page) = (table(&report), html(&report).render(&json, &Provenance::default()));
     assert!(report.has_failures() && !report.has_violations(), "{text}");
     assert!(text.contains("H0 gets no answer from H9"), "{text}");
     assert!(page.contains("verdict wrong") && page.contains("the node is dead, node H9") && page.contains("QsNet"));

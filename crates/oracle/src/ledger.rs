@@ -90,15 +90,10 @@ impl Ledger {
 
     /// Records that `rank` received a result of `op`.
     pub fn record_delivery(&mut self, rank: Rank, op: OpId, bytes: &[u8]) {
-        let Some(pair) = self.pair(rank, op) else { return };
-        if self.delivered.set(pair) {
-            return self.verdict.add(Violation::DeliveredTwice { rank, op });
-        }
-        if self.failed.get(pair) {
-            self.verdict.add(Violation::DeliveredAndFailed { rank, op, cause: self.cause(op) });
+        if !self.count_delivery(rank, op) {
+            return;
         }
         let record = &mut self.ops[op.index()];
-        record.delivered += 1;
         let violation = match &record.baseline {
             DeliveryBaseline::Nothing => {
                 record.baseline = DeliveryBaseline::FirstDelivery { rank, bytes: bytes.into() };
@@ -123,6 +118,37 @@ impl Ledger {
         }
     }
 
+    /// As [`Self::record_delivery`], in an operation whose ranks have different results: with the reference of this rank, and the bytes of
+    /// an element.
+    pub fn record_own_delivery(
+        &mut self,
+        rank: Rank,
+        op: OpId,
+        bytes: &[u8],
+        (reference, element_bytes): (&[u8], usize),
+    ) {
+        if self.count_delivery(rank, op) {
+            self.verdict.checked += 1;
+            if let Some(violation) = difference(rank, op, reference, bytes, element_bytes) {
+                self.verdict.add(violation);
+            }
+        }
+    }
+
+    /// Counts a delivery. False if there is nothing to compare: it is a duplicate, or of an unknown rank or operation.
+    fn count_delivery(&mut self, rank: Rank, op: OpId) -> bool {
+        let Some(pair) = self.pair(rank, op) else { return false };
+        if self.delivered.set(pair) {
+            self.verdict.add(Violation::DeliveredTwice { rank, op });
+            return false;
+        }
+        if self.failed.get(pair) {
+            self.verdict.add(Violation::DeliveredAndFailed { rank, op, cause: self.cause(op) });
+        }
+        self.ops[op.index()].delivered += 1;
+        true
+    }
+
     /// Records that a result of `op`, which `rank` has, was computed again: the bits must be those of the reference. An element has
     /// so many bytes.
     pub fn record_recomputation(
@@ -139,16 +165,11 @@ impl Ledger {
 
     /// Records that `op` has ended at `rank`, which gets no result: every rank but the root of a reduce.
     pub fn record_completion(&mut self, rank: Rank, op: OpId) {
-        let Some(pair) = self.pair(rank, op) else { return };
-        if self.delivered.set(pair) {
-            return self.verdict.add(Violation::DeliveredTwice { rank, op });
-        }
-        if self.failed.get(pair) {
-            self.verdict.add(Violation::DeliveredAndFailed { rank, op, cause: self.cause(op) });
+        if !self.count_delivery(rank, op) {
+            return;
         }
         self.verdict.cross_checked += 1;
         let record = &mut self.ops[op.index()];
-        record.delivered += 1;
         if record.delivered == self.ranks {
             record.baseline = DeliveryBaseline::Done;
         }
@@ -187,6 +208,11 @@ impl Ledger {
         } else if self.expectation == Expectation::MustComplete {
             self.verdict.add(Violation::UnexpectedFailure { rank, op, cause });
         }
+    }
+
+    /// The run ended before the operations from this one on had begun: nobody has their results.
+    pub fn forget_from(&mut self, op: OpId) {
+        self.ops.truncate(op.index());
     }
 
     /// Ends the run: a rank without a result and a failure of an operation never gets one.

@@ -5,12 +5,14 @@
 //! conversions, and it relies only on bytes.
 //!
 //! Reading order: `reduction` and `contribution` define the inputs, `reference_order` and `reference` the expected results
-//! (`exact_sum` for sums that do not depend on the order; `contribution_table` and `column` for long runs), `ledger`
+//! (`exact_sum` for sums that do not depend on the order; `contribution_table` and `column` for long runs, `blocks` for results that differ from rank
+//! to rank), `ledger`
 //! compares them with the deliveries, `verdict` reports. `workload_ledger` judges runs of several groups. `stream_ledger` does the same for point-to-point messages.
 
 #![forbid(unsafe_code)]
 
 mod big_uint;
+mod blocks;
 mod column;
 mod contribution;
 mod contribution_table;
@@ -25,6 +27,7 @@ mod value;
 mod verdict;
 mod workload_ledger;
 
+pub use blocks::{block_range, exchanged_range};
 pub use contribution::{contribution, edge_contribution};
 pub use contribution_table::ContributionTable;
 pub use exact_sum::ExactSum;

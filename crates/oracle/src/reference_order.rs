@@ -70,10 +70,28 @@ impl ReferenceOrder {
             count < radix
         };
         let participants = (1..=ranks).rev().find(|count| fills_groups(*count)).expect("there is a rank");
-        let joining = ranks - participants;
+        Self::merged(Self::paired(ranks, participants), radix)
+    }
+
+    /// Recursive halving that begins with the most distant ranks: after the first ranks have paired up so that a power of two is left,
+    /// each sum of the lower half merges with the one at its place in the upper half.
+    ///
+    /// # Panics
+    /// There are no ranks.
+    pub fn halving(ranks: u32) -> Self {
+        let mut sums = Self::paired(ranks, 1 << ranks.ilog2());
+        for half in (0..sums.len().ilog2()).rev().map(|level| 1_usize << level) {
+            sums = (0..half).map(|place| Self::node([sums[place].clone(), sums[place + half].clone()])).collect();
+        }
+        sums.swap_remove(0)
+    }
+
+    /// The first ranks in pairs, so that so many sums are left.
+    fn paired(ranks: u32, sums: u32) -> Vec<Self> {
+        let joining = ranks - sums;
         let one = |rank| Self::rank(Rank(rank));
         let pairs = (0..joining).map(|pair| Self::node([one(2 * pair), one(2 * pair + 1)]));
-        Self::merged(pairs.chain((2 * joining..ranks).map(one)).collect(), radix)
+        pairs.chain((2 * joining..ranks).map(one)).collect()
     }
 
     /// One rank after the other around a ring, ending at `last`.
@@ -155,6 +173,11 @@ mod tests {
         // Five ranks: two pair up, and the four sums exchange.
         assert_eq!(ReferenceOrder::recursive(5, 2), node(&[node(&[pair(0), one(2)]), pair(3)]));
         assert_eq!(ReferenceOrder::ring(3, 0), node(&[one(1), one(2), one(0)]));
+        // The same sums of five ranks, but the halves merge crosswise.
+        let sums = [pair(0), one(2), one(3), one(4)];
+        let halves = [node(&[sums[0].clone(), sums[2].clone()]), node(&[sums[1].clone(), sums[3].clone()])];
+        assert_eq!(ReferenceOrder::halving(5), node(&halves));
+        assert_eq!(ReferenceOrder::halving(1), one(0));
     }
 
     #[test]

@@ -21,10 +21,14 @@ const HOST_HEADERS: u32 = 26;
 
 /// The time of one allreduce, in nanoseconds.
 fn simulated(algorithm: &str, bytes: u32, further: &str) -> f64 {
+    simulated_operation("allreduce", algorithm, bytes, further)
+}
+
+fn simulated_operation(operation: &str, algorithm: &str, bytes: u32, further: &str) -> f64 {
     let text = format!(
         "[fabric]\nkind = \"xgft\"\nchildren = [{HOSTS_PER_LEAF}, {LEAVES}]\nparents = [1, {HOSTS_PER_LEAF}]\n\
          [link]\nrate = \"HDR\"\nwire-ns = {WIRE}\nswitch-delay-ns = {SWITCH}\nadapter-delay-ns = {ADAPTER}\nbuffer-bytes = 65536\n\
-         [collective]\nalgorithm = \"{algorithm}\"\nsize-only-bytes = {bytes}\noperations = 2\n{further}"
+         [collective]\noperation = \"{operation}\"\nalgorithm = \"{algorithm}\"\nsize-only-bytes = {bytes}\noperations = 2\n{further}"
     );
     let scenario = Scenario::parse(&text, "test.toml").unwrap_or_else(|error| panic!("{error}"));
     let mut run = scenario.set_up(1).unwrap_or_else(|error| panic!("{error}"));
@@ -54,12 +58,50 @@ fn assert_close(what: &str, found: f64, expected: f64) {
 #[test]
 fn a_ring_takes_what_the_formula_says() {
     for bytes in [1 << 20, 8 << 20] {
-        let steps = 2 * (RANKS - 1);
-        let walk =
-            |start: u32| -> f64 { (start..start + steps).map(|edge| alpha(edge % RANKS, (edge + 1) % RANKS)).sum() };
-        let longest = (0..RANKS).map(walk).fold(0.0, f64::max);
-        let expected = longest + f64::from(steps) * serialised(bytes / RANKS);
-        assert_close("ring", simulated("ring", bytes, ""), expected);
+        assert_close("ring", simulated("ring", bytes, ""), around_the_ring(2 * (RANKS - 1), bytes));
+    }
+}
+
+/// The time of so many steps around the ring, each with a block of the vector.
+fn around_the_ring(steps: u32, bytes: u32) -> f64 {
+    let walk =
+        |start: u32| -> f64 { (start..start + steps).map(|edge| alpha(edge % RANKS, (edge + 1) % RANKS)).sum() };
+    let longest = (0..RANKS).map(walk).fold(0.0, f64::max);
+    longest + f64::from(steps) * serialised(bytes / RANKS)
+}
+
+/// Half of an allreduce each: p - 1 steps.
+#[test]
+fn a_ring_reduce_scatter_and_allgather_take_what_the_formula_says() {
+    for operation in ["reduce-scatter", "allgather"] {
+        for bytes in [256 << 10, 1 << 20, 8 << 20] {
+            let found = simulated_operation(operation, "ring", bytes, "");
+            assert_close(operation, found, around_the_ring(RANKS - 1, bytes));
+        }
+    }
+}
+
+/// Halves of halves, and the same in reverse: log2 p exchanges.
+#[test]
+fn halving_and_doubling_of_blocks_take_what_the_formula_says() {
+    for (operation, algorithm) in [("reduce-scatter", "recursive-halving"), ("allgather", "recursive-doubling")] {
+        for bytes in [1 << 20, 8 << 20] {
+            let rounds = RANKS.ilog2();
+            let alphas: f64 = (0..rounds).map(|round| alpha(0, 1 << round)).sum();
+            let parts: f64 = (1..=rounds).map(|round| serialised(bytes >> round)).sum();
+            assert_close(operation, simulated_operation(operation, algorithm, bytes, ""), alphas + parts);
+        }
+    }
+}
+
+/// A host's link passes p - 1 blocks, one after the other. Blocks of several hosts for one meet at its link, which costs less than a fifth.
+#[test]
+fn a_pairwise_alltoall_is_near_the_rate_of_the_links() {
+    for bytes in [1 << 20, 8 << 20] {
+        let found = simulated_operation("alltoall", "pairwise", bytes, "");
+        let least = alpha(0, RANKS - 1) + f64::from(RANKS - 1) * serialised(bytes / RANKS);
+        println!("alltoall: {found:.0} ns simulated, at least {least:.0} ns");
+        assert!(found > 0.999 * least && found < 1.2 * least, "{found} ns, at least {least} ns");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use simulator::collective::NoObserver;
-use simulator::scenario::{Scenario, ScenarioRun};
+use simulator::scenario::{RunProgress, Scenario, ScenarioRun};
 
 const WIRE: f64 = 50.0;
 const SWITCH: f64 = 100.0;
@@ -162,4 +162,38 @@ fn random_placement_changes_the_hosts_and_not_the_results() {
     };
     assert!(spine(&random) > spine(&packed), "a ring at random crosses the spine more often");
     assert!(random_time.expect("it completes") > packed_time.expect("it completes"));
+}
+
+/// The shares that a run reports, until it has completed.
+fn shares(text: &str) -> Vec<f64> {
+    let scenario = Scenario::parse(text, "progress.toml").unwrap_or_else(|error| panic!("{error}"));
+    let mut run = scenario.set_up(1).unwrap_or_else(|error| panic!("{error}"));
+    let mut reports = Vec::new();
+    let timings = run.run(1, &mut NoObserver, |progress| reports.push(progress));
+    assert!(timings[0].complete.is_some(), "it completes");
+    assert_eq!(reports.pop(), Some(RunProgress::Operations(1)), "the end is told as well");
+    let share = |progress: RunProgress| match progress {
+        RunProgress::Share(share) => share,
+        RunProgress::Operations(_) => panic!("flows alone are one operation"),
+    };
+    reports.into_iter().map(share).collect()
+}
+
+/// A share that ascends about as evenly as time passes tells how long the rest takes.
+#[test]
+fn flows_alone_tell_how_far_they_are() {
+    let fabric =
+        format!("[fabric]\nkind = \"xgft\"\nchildren = [8, 4]\nparents = [1, 8]\n{LINK}[flows]\nlimit-us = 1e6\n");
+    for flows in [
+        "[training]\nparameters = 50000000\ndata = 32\nlayers = 2\n",
+        "[[traffic]]\npattern = \"permutation\"\nbytes = 20000000\n",
+        "[[traffic]]\npattern = \"poisson\"\nload = 0.5\nsizes = [[10000, 0.5], [100000, 1.0]]\nfor-us = 3000\n",
+        "[[traffic]]\npattern = \"flood\"\nfor-us = 800\n",
+    ] {
+        let found = shares(&format!("{fabric}{flows}"));
+        assert!(found.len() > 3, "{flows}: {found:?}");
+        assert!(found.is_sorted() && found.iter().all(|share| (0.0..=1.0).contains(share)), "{flows}: {found:?}");
+        let half = found.partition_point(|share| *share < 0.5) as f64 / found.len() as f64;
+        assert!((0.2..0.8).contains(&half), "{flows}: half of it after {half} of the events: {found:?}");
+    }
 }

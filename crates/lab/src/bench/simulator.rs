@@ -5,6 +5,7 @@
 //! node of a 4-ary tree sends full packets to random nodes, each to another one, or all to its complement; a hop is one link
 //! that a packet's head takes. Scenarios: see `scenarios`. Rates are medians of several intervals or runs, with the slowest and the fastest.
 
+mod output;
 mod scenarios;
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use units::SimSpan;
 
 use super::process_memory_bytes;
 use crate::CommandOutcome;
-use crate::report::{ReportArgs, ReportFormat};
+use crate::report::ReportArgs;
 use scenarios::ScenarioRow;
 
 /// A full packet: 4 KiB of payload, BTH, link header and CRCs.
@@ -99,7 +100,6 @@ struct WormholeRow {
 }
 
 pub(crate) fn run(arguments: &BenchSimulatorArgs) -> Result<CommandOutcome> {
-    ensure!(arguments.report.format != ReportFormat::Html, "bench simulator writes table or json, not html");
     let shapes: Vec<Arc<Fabric>> = [(32, 2), (16, 4), (32, 4)]
         .into_iter()
         .map(|(radix, levels)| fat_tree(radix, levels))
@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &BenchSimulatorArgs) -> Result<CommandOutcome> {
         wormhole,
         scenarios: scenarios::measure(arguments.largest)?,
     };
-    arguments.report.write(&report, table, table)?;
+    arguments.report.write(&report, output::table, output::html)?;
     Ok(CommandOutcome::Passed)
 }
 
@@ -238,94 +238,4 @@ fn allreduce(fabric: &Arc<Fabric>) -> Result<AllreduceRow> {
         resident_bytes_per_host: resident as f64 / f64::from(hosts),
         peak_resident_gib: process_memory_bytes("VmHWM") as f64 / (1u64 << 30) as f64,
     })
-}
-
-fn table(report: &SimulatorBenchReport) -> String {
-    use std::fmt::Write;
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "Permutation traffic, {} B packets, one core: M hops/s, median of {} intervals of {} M hops\n",
-        report.packet_bytes,
-        report.stretches,
-        report.hops_per_stretch / 1_000_000
-    );
-    let _ = writeln!(
-        text,
-        "{:>9}  {:32} {:>8} {:>17} {:>10} {:>10} {:>8}",
-        "hosts", "fabric", "M hops/s", "slowest..fastest", "idle B/host", "busy B/host", "set-up s"
-    );
-    for row in &report.traffic {
-        let spread = format!("{:.2}..{:.2}", row.slowest_mhops_per_s, row.fastest_mhops_per_s);
-        let _ = writeln!(
-            text,
-            "{:>9}  {:32} {:>8.2} {spread:>17} {:>11.0} {:>11.0} {:>8.2}",
-            row.hosts,
-            row.fabric,
-            row.median_mhops_per_s,
-            row.idle_bytes_per_host,
-            row.busy_bytes_per_host,
-            row.set_up_s
-        );
-    }
-    let _ = writeln!(text, "\nOne allreduce of 256 B over all hosts with the protocol machines\n");
-    let _ = writeln!(
-        text,
-        "{:>9}  {:32} {:>8} {:>8} {:>12} {:>11} {:>12} {:>9}",
-        "hosts", "fabric", "set-up s", "run s", "simulated us", "hops", "idle B/host", "peak GiB"
-    );
-    for row in &report.allreduce {
-        let _ = writeln!(
-            text,
-            "{:>9}  {:32} {:>8.2} {:>8.2} {:>12.3} {:>11} {:>12.0} {:>9.2}",
-            row.hosts,
-            row.fabric,
-            row.set_up_s,
-            row.run_s,
-            row.simulated_us,
-            row.hops,
-            row.resident_bytes_per_host,
-            row.peak_resident_gib
-        );
-    }
-    let _ = writeln!(text, "\nWormhole network, full packets, one core\n");
-    let _ = writeln!(
-        text,
-        "{:>9}  {:12} {:>8} {:>17} {:>10} {:>14}",
-        "nodes", "pattern", "M hops/s", "slowest..fastest", "events/hop", "MB/s of a node"
-    );
-    for row in &report.wormhole {
-        let spread = format!("{:.2}..{:.2}", row.slowest_mhops_per_s, row.fastest_mhops_per_s);
-        let _ = writeln!(
-            text,
-            "{:>9}  {:12} {:>8.2} {spread:>17} {:>10.2} {:>14.1}",
-            row.nodes, row.pattern, row.median_mhops_per_s, row.events_per_hop, row.megabytes_per_second
-        );
-    }
-    scenario_table(&mut text, &report.scenarios);
-    text
-}
-
-fn scenario_table(text: &mut String, rows: &[ScenarioRow]) {
-    use std::fmt::Write;
-    let _ = writeln!(text, "\nScenarios with payload, protocol machines and faults, every bit judged, one core\n");
-    let _ = writeln!(
-        text,
-        "{:>9}  {:24} {:>8} {:>8} {:>17} {:>10} {:>10} {:>8}",
-        "hosts", "scenario", "bytes", "M hops/s", "slowest..fastest", "hops", "judged", "oracle"
-    );
-    for row in rows {
-        let spread = format!("{:.2}..{:.2}", row.slowest_mhops_per_s, row.fastest_mhops_per_s);
-        let _ = writeln!(
-            text,
-            "{:>9}  {:24} {:>8} {:>8.2} {spread:>17} {:>10} {:>10} {:>6.0} %",
-            row.hosts,
-            row.scenario,
-            row.bytes,
-            row.median_mhops_per_s,
-            row.hops,
-            row.results_judged,
-            100.0 * row.oracle_share
-        );
-    }
 }

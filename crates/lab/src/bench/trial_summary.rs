@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::report::{ChartPoint, PlaceValue};
+
 /// Microseconds, or a ratio, over several trials.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct TrialSummary {
@@ -20,6 +22,16 @@ impl TrialSummary {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         Self { median: values[values.len() / 2], min: values[0], max: values[values.len() - 1] }
+    }
+
+    /// The median as a point of a chart, with the range as its error bar.
+    pub(crate) fn chart_point(&self, x: f64) -> ChartPoint {
+        ChartPoint::new(x, self.median).spread(self.min, self.max)
+    }
+
+    /// The same as a row of a chart.
+    pub(crate) fn place_value(&self) -> PlaceValue {
+        PlaceValue::new(self.median).spread(self.min, self.max)
     }
 
     /// `median (min..max)` with so many decimals.

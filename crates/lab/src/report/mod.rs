@@ -1,8 +1,12 @@
 //! Rendering that all commands share: text tables, HTML pages, SVG charts, and where a report goes.
 
+mod chart;
+mod downloads;
+mod escape;
 pub(crate) mod page;
-mod svg;
+mod provenance;
 mod text_table;
+mod verdict;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,8 +15,16 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 
-pub(crate) use svg::{bar_chart, category_chart, escape, histogram, latency_chart, line_chart, standalone};
+pub(crate) use chart::{
+    Axis, ChartPoint, Figure, LineChart, PlaceChart, PlaceValue, bar_chart, histogram, standalone,
+};
+pub(crate) use downloads::{DataFile, csv_cell};
+pub(crate) use escape::escape;
+pub(crate) use page::PageSection;
+pub use page::ReportPage;
+pub use provenance::{ProgramStart, Provenance, announce_program};
 pub use text_table::{TableRows, format_table, with_header};
+pub(crate) use verdict::PageVerdict;
 
 /// The format of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -45,20 +57,21 @@ impl ReportArgs {
         &self,
         report: &R,
         table: impl FnOnce(&R) -> String,
-        html: impl FnOnce(&R) -> String,
+        page: impl FnOnce(&R) -> ReportPage,
     ) -> Result<()> {
         let text = match self.format {
             ReportFormat::Table => table(report),
             ReportFormat::Json => serde_json::to_string_pretty(report)? + "\n",
-            ReportFormat::Html => html(report),
+            ReportFormat::Html => page(report).render(&serde_json::to_value(report)?, &Provenance::of_this_process()),
         };
         write_report(&text, self.output.as_deref())
     }
 }
 
-/// A line chart with logarithmic axes, as an SVG file. Each series is a name and its points.
+/// A line chart as an SVG file: a series is a name and its points. Sizes in bytes are across.
 pub fn line_figure(series: &[(&str, Vec<(f64, f64)>)], across: &str, up: &str) -> String {
-    standalone(&line_chart(series, across, up))
+    let chart = LineChart::new(format!("{up} by {across}"), Axis::new(across).bytes(), Axis::new(up).logarithmic());
+    standalone(&series.iter().fold(chart, |chart, (name, points)| chart.curve(name, points.iter().copied())).figure())
 }
 
 /// Writes a report to a file, or to the standard output.

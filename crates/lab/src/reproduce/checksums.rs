@@ -244,6 +244,7 @@ mod tests {
     use super::output::{html, table};
     use super::parameters::TEXT;
     use super::*;
+    use crate::report::Provenance;
 
     #[test]
     fn gated_numbers_hold_and_the_report_says_so() {
@@ -251,7 +252,8 @@ mod tests {
         let findings = find(TEXT, shipped, false).expect("all numbers are known");
         assert!(findings.holds, "{}", table(&findings));
         assert!(table(&findings).ends_with("All gated numbers hold.\n"));
-        assert!(html(&findings).contains("All gated numbers hold."));
+        let page = html(&findings).render(&serde_json::Value::Null, &Provenance::default());
+        assert!(page.contains("verdict right") && page.contains("All gated numbers hold."));
         for row in &findings.comparisons {
             assert_eq!(
                 row.verdict.is_match(),

@@ -106,6 +106,7 @@ impl ReproducePathMigrationArgs {
 /// All results of the command.
 #[derive(Serialize)]
 struct PathMigrationFindings {
+    seed: u64,
     summary: Summary,
     /// Published, and by the model of the paper's adapter.
     comparisons: Vec<Comparison>,
@@ -179,6 +180,7 @@ pub(crate) fn run(arguments: &ReproducePathMigrationArgs) -> Result<CommandOutco
     gates.extend(simulated_gates(&simulated));
     gates.extend(measured.as_ref().map(|measured| correctness_gate(&measured.kernels)));
     let findings = PathMigrationFindings {
+        seed: arguments.seed,
         holds: all_hold(&comparisons, &gates) && robustness.holds(),
         summary: Summary::new(&comparisons, &paper.calibration, robustness),
         product: compare_product(&paper, &simulated),

@@ -7,9 +7,9 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::calibration::{Calibration, RowLabel};
-use super::comparison::{Comparison, ReproductionVerdict};
+use super::comparison::{Comparison, Gate, ReproductionVerdict, gated_sentence};
 use super::robustness::Robustness;
-use crate::report::{TableRows, format_table, page, with_header};
+use crate::report::{PageSection, PageVerdict, ReportPage, TableRows, format_table, with_header};
 
 /// The top of a report.
 #[derive(Serialize)]
@@ -136,15 +136,31 @@ impl Summary {
         text
     }
 
-    /// The table at the top, as a section of a page.
-    pub(crate) fn head_section(&self) -> (String, String) {
-        let contents = page::html_table(&self.label_rows()) + &page::paragraph(&self.explanation());
-        ("Rows by label".to_owned(), contents)
+    /// What held or failed, in one sentence.
+    fn verdict(&self, gates: &[Gate], holds: bool) -> PageVerdict {
+        let all = self.labels.last().copied().unwrap_or_default();
+        let held = gates.iter().filter(|gate| gate.holds).count();
+        let sentence = format!(
+            "{} {} of {} gated numbers match, {held} of {} statements hold; of all {} numbers {} match.",
+            gated_sentence(holds),
+            all.gated_matched,
+            all.gated,
+            gates.len(),
+            all.rows,
+            all.matched
+        );
+        if holds { PageVerdict::held(sentence) } else { PageVerdict::failed(sentence) }
+    }
+
+    /// The start of a page: the verdict, and the rows by label.
+    pub(crate) fn page(&self, title: &str, gates: &[Gate], holds: bool) -> ReportPage {
+        let labels = PageSection::new("Rows by label").table(&self.label_rows()).paragraph(&self.explanation());
+        ReportPage::new(title, self.verdict(gates, holds)).section(labels)
     }
 
     /// The rest as sections of a page.
-    pub(crate) fn tail_sections(&self) -> impl Iterator<Item = (String, String)> {
-        self.tail().into_iter().map(|(title, rows)| (title.to_owned(), page::html_table(&rows)))
+    pub(crate) fn tail_sections(&self) -> impl Iterator<Item = PageSection> {
+        self.tail().into_iter().map(|(title, rows)| PageSection::new(title).table(&rows))
     }
 
     fn tail(&self) -> Vec<(&'static str, TableRows)> {
@@ -159,6 +175,12 @@ impl Summary {
         tables.push(("Claims without a row", self.claim_rows()));
         tables
     }
+}
+
+/// The statements that must hold, as a section of a page.
+pub(crate) fn gate_section(gates: &[Gate]) -> PageSection {
+    let rows = gates.iter().map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.sentence()]);
+    PageSection::new("Statements that must hold").table(&with_header(["", "statement"], rows))
 }
 
 #[cfg(test)]

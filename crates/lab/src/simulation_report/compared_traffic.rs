@@ -2,7 +2,7 @@
 
 use super::traffic::{FlowReport, TrafficLine};
 use crate::number_format::group_digits;
-use crate::report::category_chart;
+use crate::report::{Axis, Figure, PlaceChart, PlaceValue};
 
 /// The columns in CSV files: the times of a class are those of its flows.
 pub(super) const CSV_FIELDS: [&str; 6] =
@@ -75,23 +75,41 @@ pub(super) fn failure_lines(runs: &[(&str, &FlowReport)]) -> Vec<String> {
     failed.map(|(label, flows)| format!("{label}: {}", flows.summary())).collect()
 }
 
-/// Charts over the runs: the 99th percentile of the completion times of each class, and the times of workloads. Only what all runs have.
-pub(super) fn charts(runs: &[(&str, &FlowReport)]) -> Vec<String> {
+/// Charts over the runs: completion times of each class from the median to the 99th percentile, and the times of workloads. Only what
+/// all runs have.
+pub(super) fn charts(runs: &[(&str, &FlowReport)]) -> Vec<Figure> {
     let places: Vec<String> = runs.iter().map(|(label, _)| (*label).to_owned()).collect();
     let mut charts = Vec::new();
-    let of_class = |name: &str| -> Option<Vec<f64>> {
+    let of_class = |name: &str| -> Option<Vec<Option<PlaceValue>>> {
         let class = |flows: &FlowReport| flows.traffic.iter().find(|class| class.name == name)?.completion.clone();
-        runs.iter().map(|(_, flows)| Some(class(flows)?.p99_ns / 1e3)).collect()
+        let value = |flows: &FlowReport| {
+            let times = class(flows)?;
+            let [median, p99] = [times.median_ns, times.p99_ns].map(|nanos| nanos / 1e3);
+            Some(Some(PlaceValue::new(p99).spread(median, p99)))
+        };
+        runs.iter().map(|(_, flows)| value(flows)).collect()
     };
     let first = runs.first().map_or(&[][..], |(_, flows)| &flows.traffic[..]);
-    let classes: Vec<(&str, Vec<f64>)> =
-        first.iter().filter_map(|class| Some((class.name.as_str(), of_class(&class.name)?))).collect();
-    if !classes.is_empty() {
-        charts.push(category_chart(&places, &classes, "99th percentile of completion times in us"));
+    let mut chart = PlaceChart::new(
+        "99th percentile of completion times, from the median",
+        Axis::new("completion time, us"),
+        places.clone(),
+    );
+    let mut has_classes = false;
+    for class in first {
+        if let Some(values) = of_class(&class.name) {
+            chart = chart.series(&class.name, values);
+            has_classes = true;
+        }
+    }
+    if has_classes {
+        charts.push(chart.figure());
     }
     let times: Option<Vec<f64>> = runs.iter().map(|(_, flows)| flows.workload.as_ref()?.time_us).collect();
     if let Some(times) = times.filter(|times| !times.is_empty()) {
-        charts.push(category_chart(&places, &[("workload", times)], "time of the workload in us"));
+        let values = times.into_iter().map(|time| Some(PlaceValue::new(time))).collect();
+        let chart = PlaceChart::new("Time of the workload", Axis::new("time, us"), places);
+        charts.push(chart.series("workload", values).figure());
     }
     charts
 }

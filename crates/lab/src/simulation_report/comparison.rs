@@ -9,8 +9,9 @@ use super::traffic::FlowReport;
 use super::{SimulationReport, compared_traffic};
 use crate::latency_distribution::LatencyDistribution;
 use crate::number_format::group_digits;
-use crate::report::page::{charts, html_page, html_table, paragraph};
-use crate::report::{format_table, line_chart};
+use crate::report::{
+    Axis, DataFile, LineChart, PageSection, PageVerdict, PlaceChart, PlaceValue, ReportPage, csv_cell, format_table,
+};
 
 /// All runs.
 #[derive(Serialize)]
@@ -24,6 +25,9 @@ pub struct SimulationComparison {
 struct ComparedRun {
     /// What distinguishes it from the others.
     label: String,
+    /// The same in fewer letters: fields without their tables, where that is clear.
+    #[serde(skip)]
+    short_label: String,
     file: String,
     scenario: String,
     /// The swept fields and their values.
@@ -41,6 +45,9 @@ struct ComparedRun {
     trace: String,
     #[serde(skip)]
     series: Vec<(f64, f64)>,
+    /// What the scenario and its settings change from the defaults.
+    #[serde(skip)]
+    changed: Vec<(String, String)>,
 }
 
 impl SimulationComparison {
@@ -48,14 +55,19 @@ impl SimulationComparison {
     pub fn new(runs: Vec<(Vec<(String, String)>, SimulationReport)>) -> Self {
         let several_files = runs.iter().any(|(_, report)| report.scenario.file != runs[0].1.scenario.file);
         let run = |(settings, report): (Vec<(String, String)>, SimulationReport)| {
-            let mut parts: Vec<String> = settings.iter().map(|(field, value)| format!("{field}={value}")).collect();
-            if several_files || parts.is_empty() {
-                parts.insert(0, report.scenario.name.clone());
-            }
+            let label = |name: &dyn Fn(&str) -> String| {
+                let parts = settings.iter().map(|(field, value)| format!("{}={value}", name(field)));
+                let file = (several_files || settings.is_empty()).then(|| report.scenario.name.clone());
+                file.into_iter().chain(parts).collect::<Vec<_>>().join(" ")
+            };
+            let last = |field: &str| field.rsplit('.').next().unwrap_or(field).to_owned();
+            let is_clear = |field: &str| settings.iter().filter(|(other, _)| last(other) == last(field)).count() < 2;
+            let short = |field: &str| if is_clear(field) { last(field) } else { field.to_owned() };
             let micros = |span: units::SimSpan| span.as_nanos_f64() / 1e3;
             let points = report.latency_series.iter();
             ComparedRun {
-                label: parts.join(" "),
+                label: label(&str::to_owned),
+                short_label: label(&short),
                 algorithm: report.parameters["collective"]["algorithm"].clone(),
                 hosts: report.fabric.members,
                 seed: report.scenario.seed,
@@ -70,6 +82,7 @@ impl SimulationComparison {
                 latency: report.latency.complete,
                 flows: report.flows,
                 trace: report.trace,
+                changed: report.changed,
                 settings,
             }
         };
@@ -85,6 +98,11 @@ impl SimulationComparison {
         self.runs.iter().map(|run| (run.label.as_str(), &run.flows)).collect()
     }
 
+    /// The same for charts.
+    fn short_flows(&self) -> Vec<(&str, &FlowReport)> {
+        self.runs.iter().map(|run| (run.short_label.as_str(), &run.flows)).collect()
+    }
+
     /// The runs as CSV, with a column for each swept field. Times are in nanoseconds.
     pub fn csv(&self) -> String {
         let mut fields: Vec<&str> = Vec::new();
@@ -97,16 +115,19 @@ impl SimulationComparison {
         let times = ["min_ns", "median_ns", "mean_ns", "p90_ns", "p99_ns", "max_ns"];
         let head = ["file", "scenario"].into_iter().chain(fields.iter().copied());
         let head: Vec<String> =
-            head.chain(["algorithm", "hosts", "seed"]).chain(numbers).chain(times).map(quoted).collect();
+            head.chain(["algorithm", "hosts", "seed"]).chain(numbers).chain(times).map(csv_cell).collect();
         let head = head.into_iter().chain(compared_traffic::CSV_FIELDS.map(str::to_owned)).collect::<Vec<_>>();
         let mut text = head.join(",") + "\n";
         for run in &self.runs {
             let value = |field: &&str| {
-                run.settings.iter().find(|(name, _)| name == field).map_or(String::new(), |(_, value)| quoted(value))
+                run.settings
+                    .iter()
+                    .find(|(name, _)| name == field)
+                    .map_or(String::new(), |(_, value)| csv_cell(value))
             };
-            let mut cells = vec![quoted(&run.file), quoted(&run.scenario)];
+            let mut cells = vec![csv_cell(&run.file), csv_cell(&run.scenario)];
             cells.extend(fields.iter().map(value));
-            cells.extend([quoted(&run.algorithm), run.hosts.to_string(), run.seed.to_string()]);
+            cells.extend([csv_cell(&run.algorithm), run.hosts.to_string(), run.seed.to_string()]);
             cells.extend(
                 [run.completed.into(), run.failed.into(), run.violations, run.packet_hops]
                     .map(|n: u64| n.to_string()),
@@ -145,9 +166,6 @@ impl SimulationComparison {
                 group_digits(run.packet_hops),
             ]);
         }
-        if self.runs.iter().all(|run| run.algorithm == "flows") {
-            rows.iter_mut().for_each(|row| drop(row.remove(1))); // There is no collective that could have one.
-        }
         rows
     }
 
@@ -163,7 +181,7 @@ impl SimulationComparison {
 
     /// Whether any run has operations; scenarios may have traffic alone.
     fn has_operations(&self) -> bool {
-        self.runs.iter().any(|run| run.completed + run.failed > 0)
+        self.runs.iter().any(|run| run.algorithm != "flows")
     }
 }
 
@@ -188,32 +206,73 @@ pub fn comparison_table(comparison: &SimulationComparison) -> String {
 }
 
 /// The comparison as a page.
-pub fn comparison_html(comparison: &SimulationComparison) -> String {
-    let series: Vec<(&str, Vec<(f64, f64)>)> = comparison
-        .runs
-        .iter()
-        .filter(|run| run.series.len() > 1) // One operation is no line.
-        .map(|run| (run.label.as_str(), run.series.clone()))
-        .collect();
-    let mut sections = vec![("All runs".to_owned(), html_table(&comparison.rows()))];
+pub fn comparison_html(comparison: &SimulationComparison) -> ReportPage {
+    let mut page = ReportPage::new("Comparison of simulations", comparison.verdict())
+        .changed(&comparison.changed())
+        .file(DataFile::csv("runs.csv", comparison.csv()));
+    if let [first, rest @ ..] = &comparison.runs[..]
+        && rest.iter().all(|run| run.seed == first.seed)
+    {
+        page = page.seed(first.seed);
+    }
+    if comparison.has_operations() {
+        page =
+            page.section(PageSection::new("All runs").charts(comparison.latency_by_run()).table(&comparison.rows()));
+    }
     let flows = comparison.flows();
     let traffic = compared_traffic::rows(&flows);
     if traffic.len() > 1 {
-        let content = html_table(&traffic) + &charts(compared_traffic::charts(&flows));
-        sections.push(("Traffic and workloads".to_owned(), content));
+        let charts = compared_traffic::charts(&comparison.short_flows());
+        page = page.section(PageSection::new("Traffic and workloads").charts(charts).table(&traffic));
     }
-    if !series.is_empty() {
-        sections.push(("Latency".to_owned(), charts([line_chart(&series, "operation", "latency in us")])));
+    let lines = LineChart::new("Latency by operation", Axis::new("operation").tight(), Axis::new("latency, us"));
+    let runs = comparison.runs.iter().filter(|run| run.series.len() > 1); // One operation is no line.
+    let lines = runs.fold(lines, |chart, run| chart.curve(&run.short_label, run.series.iter().copied()));
+    if let Some(figure) = lines.figure_if_any() {
+        page = page.section(PageSection::new("Latency").charts([figure]));
     }
     let failures = comparison.failure_lines();
     if !failures.is_empty() {
-        sections.push(("Failures".to_owned(), failures.iter().map(|line| paragraph(line)).collect()));
+        page = page.section(PageSection::new("Failures").paragraphs(failures));
     }
-    html_page("Comparison of simulations", &sections)
+    page
 }
 
-/// A cell of a CSV file.
-fn quoted(text: impl AsRef<str>) -> String {
-    let text = text.as_ref();
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+impl SimulationComparison {
+    /// What held or failed in all runs together.
+    fn verdict(&self) -> PageVerdict {
+        let is_wrong = |run: &&ComparedRun| run.violations > 0 || run.failed > 0 || run.flows.has_failures();
+        let wrong = self.runs.iter().filter(is_wrong).count();
+        let all = self.runs.len();
+        match wrong {
+            0 => PageVerdict::held(format!("all operations and flows of {all} runs completed, none failed")),
+            _ => PageVerdict::failed(format!("{wrong} of {all} runs had operations or flows that failed")),
+        }
+    }
+
+    /// The fields that the scenarios and the sweep change, with all their values.
+    fn changed(&self) -> Vec<(String, String)> {
+        let mut changed: Vec<(String, Vec<&str>)> = Vec::new();
+        for (field, value) in self.runs.iter().flat_map(|run| &run.changed) {
+            match changed.iter_mut().find(|(name, _)| name == field) {
+                Some((_, values)) if values.contains(&value.as_str()) => {}
+                Some((_, values)) => values.push(value),
+                None => changed.push((field.clone(), vec![value])),
+            }
+        }
+        changed.into_iter().map(|(field, values)| (field, values.join(", "))).collect()
+    }
+
+    /// The median latency of each run, with the range from the shortest to the longest.
+    fn latency_by_run(&self) -> Option<crate::report::Figure> {
+        let value = |run: &ComparedRun| {
+            let latency = run.latency.as_ref()?;
+            Some(PlaceValue::new(latency.median_ns / 1e3).spread(latency.min_ns / 1e3, latency.max_ns / 1e3))
+        };
+        let values: Vec<Option<PlaceValue>> = self.runs.iter().map(value).collect();
+        let places = self.runs.iter().map(|run| run.short_label.clone()).collect();
+        let title = "Median latency by run, from the shortest to the longest";
+        let chart = PlaceChart::new(title, Axis::new("latency, us"), places);
+        values.iter().any(Option::is_some).then(|| chart.series("median", values).figure())
+    }
 }

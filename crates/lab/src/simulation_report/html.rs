@@ -2,53 +2,65 @@
 
 use std::fmt::Write;
 
-use super::downloads::download_link;
+use units::SimSpan;
+
 use super::table::error_counts;
 use super::{LinkLine, SimulationReport, parameters};
-use crate::number_format::{group_digits, pluralize, si_number};
-use crate::report::page::{CLOSE_PAGE, open_page};
-use crate::report::{bar_chart, escape, histogram, latency_chart, standalone};
+use crate::number_format::{group_digits, pluralize, si_number, time_unit};
+use crate::report::{
+    Axis, ChartPoint, DataFile, Figure, LineChart, PageVerdict, ReportPage, bar_chart, escape, histogram, standalone,
+};
 
 /// The latency of each operation, as an SVG file.
 pub fn latency_figure(report: &SimulationReport) -> String {
-    standalone(&latency_chart(&report.latency_series, report.operations.run))
+    standalone(&latency_chart(report))
 }
 
 /// The report as a page.
-pub fn html(report: &SimulationReport) -> String {
-    let mut page = open_page(&report.scenario.name);
+pub fn html(report: &SimulationReport) -> ReportPage {
+    let mut page = String::new();
     head(&mut page, report);
-    latency(&mut page, report);
+    if report.jobs.is_empty() {
+        latency(&mut page, report);
+    } else {
+        page.push_str(&super::jobs::html(&report.jobs));
+        page.push_str("<div class=\"charts\">\n");
+        errors(&mut page, report);
+        page.push_str("</div>\n");
+    }
     page.push_str(&super::traffic::html(&report.flows));
     over_time(&mut page, report);
     fabric(&mut page, report);
     links(&mut page, report);
     failures(&mut page, report);
     all_parameters(&mut page, report);
-    data(&mut page, report);
-    let _ = write!(
-        page,
-        "<footer>pleach simulate {} --seed {} · trace {} · {:.2} s, {} packet hops per second</footer>\n{CLOSE_PAGE}",
-        escape(&report.scenario.file),
-        report.scenario.seed,
-        report.trace,
-        report.machine.seconds,
-        si_number(report.machine.hops_per_second),
-    );
-    page
+    let _ = writeln!(page, "<footer>trace {}</footer>", report.trace);
+    let about = report.scenario.about.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    let page = ReportPage::new(&report.scenario.name, verdict(report))
+        .about(about)
+        .seed(report.scenario.seed)
+        .changed(&report.changed)
+        .cost(cost(report), "machine")
+        .html(&page)
+        .file(DataFile::csv("over-time.csv", report.timeline.csv()));
+    match report.flows.traffic.is_empty() {
+        true => page,
+        false => page.file(DataFile::csv("traffic.csv", super::traffic::csv(&report.flows))),
+    }
+}
+
+fn cost(report: &SimulationReport) -> String {
+    let machine = &report.machine;
+    format!(
+        "{:.2} s after {:.2} s of set-up, {} packet hops per second, {}B of state",
+        machine.seconds,
+        machine.set_up_seconds,
+        si_number(machine.hops_per_second),
+        si_number(machine.state_bytes as f64)
+    )
 }
 
 fn head(page: &mut String, report: &SimulationReport) {
-    let is_wrong = report.has_violations() || report.has_failures();
-    let (class, sign) = if is_wrong { ("wrong", "✗") } else { ("right", "✓") };
-    let about = report.scenario.about.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    let _ = write!(
-        page,
-        "<h1>{}</h1>\n<p class=\"about\">{}</p>\n<p class=\"verdict {class}\"><b>{sign}</b> {}</p>\n",
-        escape(&report.scenario.name),
-        escape(&about),
-        escape(&verdict(report)),
-    );
     let fabric = &report.fabric;
     let facts = [
         ("Fabric", format!("{}: {}", fabric.shape, pluralize(fabric.hosts.into(), "host"))),
@@ -63,16 +75,28 @@ fn head(page: &mut String, report: &SimulationReport) {
     page.push_str("</dl>\n");
 }
 
-/// The oracle's verdict, and what became of the flows.
-fn verdict(report: &SimulationReport) -> String {
-    let mut text = report.oracle.summary();
+/// How many operations completed, the oracle's verdict, and what became of the flows.
+fn verdict(report: &SimulationReport) -> PageVerdict {
+    let operations = &report.operations;
+    let mut text = match (operations.run, operations.failed) {
+        (0, _) => String::new(),
+        (run, 0) => format!("{} completed; ", pluralize(run.into(), "operation")),
+        (run, failed) => format!("{failed} of {} failed; ", pluralize(run.into(), "operation")),
+    };
+    text.push_str(&report.oracle.summary());
     if !report.flows.traffic.is_empty() || report.flows.workload.is_some() {
         let _ = write!(text, "; {}", report.flows.summary());
     }
     if report.tree_rebuilds > 0 {
         let _ = write!(text, "; tree rebuilt {}", pluralize(report.tree_rebuilds.into(), "time"));
     }
-    text
+    if report.has_violations() || report.has_failures() {
+        PageVerdict::failed(text)
+    } else if report.oracle.looked_at == "nothing" {
+        PageVerdict::measured(text)
+    } else {
+        PageVerdict::held(text)
+    }
 }
 
 fn latency(page: &mut String, report: &SimulationReport) {
@@ -89,28 +113,43 @@ fn latency(page: &mut String, report: &SimulationReport) {
     page.push_str("</table></div>\n<div class=\"charts\">\n");
     for (name, distribution) in rows {
         if let Some(distribution) = distribution {
-            let title = format!("Operations by latency, {name}");
-            let _ = writeln!(
-                page,
-                "<figure><figcaption>{title}</figcaption>\n{}</figure>",
-                histogram(distribution, &title)
-            );
+            page.push_str(&histogram(distribution, &format!("Operations by latency, {name}")).html());
         }
     }
-    let group = report.latency_series.get(1).map_or(1, |(operation, _)| *operation);
+    if report.operations.run > 0 {
+        page.push_str(&latency_chart(report).html());
+    }
+    errors(page, report);
+    page.push_str("</div>\n");
+}
+
+fn errors(page: &mut String, report: &SimulationReport) {
+    page.push_str(&bar_chart("Damaged or lost packets, by error class", "packets", &error_counts(report)).html());
+}
+
+/// Latency by operation; failed ones are marked at the top.
+fn latency_chart(report: &SimulationReport) -> Figure {
+    let series = &report.latency_series;
+    let longest = series.iter().filter_map(|(_, span)| *span).max().unwrap_or(SimSpan::from_nanos(1));
+    let (unit, size) = time_unit(longest);
+    let point = |(operation, span): &(u32, Option<SimSpan>)| {
+        let span = (*span)?;
+        let point = ChartPoint::new(f64::from(*operation), span.as_picos() as f64 / size);
+        Some(point.note(format!("operation {operation}: {span}")))
+    };
+    let group = series.get(1).map_or(1, |(operation, _)| *operation);
     let note = if group > 1 { format!(", maximum of each {group}") } else { String::new() };
-    let _ = writeln!(
-        page,
-        "<figure><figcaption>Latency by operation{note}</figcaption>\n{}</figure>",
-        latency_chart(&report.latency_series, report.operations.run)
-    );
-    let counts = error_counts(report);
-    let _ = writeln!(
-        page,
-        "<figure><figcaption>Damaged or lost packets, by error class{}</figcaption>\n{}</figure>\n</div>",
-        if counts.iter().any(|(_, _, number)| *number > 0) { " (bars are logarithmic)" } else { "" },
-        bar_chart(&counts)
-    );
+    let last = f64::from(report.operations.run.max(3) - 1);
+    let operations = Axis::new("operation").counts().tight().including([0.0, last]);
+    let chart =
+        LineChart::new(format!("Latency by operation{note}"), operations, Axis::new(format!("latency, {unit}")))
+            .scattered("latency", series.iter().filter_map(point));
+    let failed = series.iter().filter(|(_, span)| span.is_none());
+    failed
+        .fold(chart, |chart, (operation, _)| {
+            chart.failure(f64::from(*operation), format!("operation {operation}: failed"))
+        })
+        .figure()
 }
 
 /// What happened over time, with the moments of faults.
@@ -120,25 +159,13 @@ fn over_time(page: &mut String, report: &SimulationReport) {
         return;
     }
     page.push_str("<h2>Over time</h2>\n<div class=\"charts\">\n");
-    for (title, chart) in charts {
-        let _ = writeln!(page, "<figure><figcaption>{}</figcaption>\n{chart}</figure>", escape(&title));
+    for chart in charts {
+        page.push_str(&chart.html());
     }
     page.push_str("</div>\n");
     for moment in report.timeline.faults.iter().take(32) {
         let _ = writeln!(page, "<p class=\"about\">{} us: {}</p>", moment.at_us, escape(&moment.what));
     }
-}
-
-/// The data as files.
-fn data(page: &mut String, report: &SimulationReport) {
-    let mut links = vec![
-        download_link("report.json", "application/json", &super::json(report)),
-        download_link("over-time.csv", "text/csv", &report.timeline.csv()),
-    ];
-    if !report.flows.traffic.is_empty() {
-        links.push(download_link("traffic.csv", "text/csv", &super::traffic::csv(&report.flows)));
-    }
-    let _ = writeln!(page, "<h2>Data</h2>\n<p>{}</p>", links.join(" · "));
 }
 
 fn fabric(page: &mut String, report: &SimulationReport) {

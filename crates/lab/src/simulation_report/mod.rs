@@ -1,33 +1,37 @@
 //! The report of `pleach simulate`: built once from a run, rendered as text, JSON or an HTML page.
 
+mod changed_fields;
 mod compared_traffic;
 mod comparison;
-mod downloads;
 mod fabric_diagram;
 mod html;
+mod jobs;
 mod parameters;
 mod table;
 mod timeline;
 mod traffic;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
 use simulator::FabricCounters;
 use simulator::collective::{CollectiveTiming, LinkReport, OperationFailure};
-use simulator::scenario::{ResultCheck, Scenario};
+use simulator::scenario::{ResultCheck, Scenario, ScenarioJob};
 use simulator::segmented::VectorContents;
 use topology::{Fabric, NodeId};
 use units::SimSpan;
 
+use crate::job_checker::JobJudgement;
 use crate::latency_distribution::LatencyDistribution;
 use crate::oracle_checker::OracleJudgement;
-use crate::simulated_run::SimulatedRun;
+use crate::simulated_run::{RunJudgement, SimulatedRun};
 use fabric_diagram::FabricDiagram;
+use jobs::JobLine;
 use timeline::RunTimeline;
 use traffic::FlowReport;
 
+pub use changed_fields::changed_fields;
 pub use comparison::{SimulationComparison, comparison_html, comparison_table};
 pub use html::{html, latency_figure};
 pub use table::table;
@@ -46,9 +50,16 @@ pub struct SimulationReport {
     pub(crate) fabric: FabricLine,
     /// By table and field, spelled as in a scenario file.
     pub(crate) parameters: BTreeMap<&'static str, BTreeMap<&'static str, String>>,
+    /// What the scenario sets, by field: all else is a default.
+    #[serde(skip)]
+    pub(crate) changed: Vec<(String, String)>,
     pub(crate) faults: Vec<String>,
     pub(crate) operations: OperationCounts,
+    /// Of all jobs, if there are several.
     pub(crate) latency: LatencyReport,
+    /// Several jobs at the same time, if the scenario has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) jobs: Vec<JobLine>,
     pub(crate) counters: FabricCounters,
     pub(crate) damaged_links: Vec<LinkLine>,
     pub(crate) busiest_links: Vec<LinkLine>,
@@ -122,7 +133,7 @@ pub(crate) struct LinkLine {
 
 #[derive(Serialize)]
 pub(crate) struct OracleReport {
-    /// `bits`, `digests`, `delivery`, `flows` (their bytes are counted) or `nothing`.
+    /// `bits`, `digests`, `delivery`, `flows` (their bytes are counted), `nothing`, or `jobs` if they differ.
     pub(crate) looked_at: &'static str,
     /// Deliveries that were compared bit by bit with the reference.
     pub(crate) checked: u64,
@@ -194,6 +205,11 @@ impl OracleReport {
             "digests" => {
                 format!("{} checked by digest: the vectors exceed memory", pluralize(self.checked, "delivery"))
             }
+            "jobs" => format!(
+                "{} checked bit by bit or by digest, {} counted",
+                pluralize(self.checked, "delivery"),
+                group_digits(self.counted)
+            ),
             _ => format!("{} counted, once each", pluralize(self.counted, "delivery")),
         };
         let failed = match self.failures {
@@ -215,16 +231,31 @@ impl SimulationReport {
         self.operations.failed > 0 || self.oracle.failures > 0 || self.flows.has_failures()
     }
 
+    /// Names the fields that the scenario sets, for the page's provenance.
+    #[must_use]
+    pub fn with_changes(mut self, changed: Vec<(String, String)>) -> Self {
+        self.changed = changed;
+        self
+    }
+
     /// Builds the report of a run.
     pub fn new(
         scenario: &Scenario,
         file: &str,
         run: &SimulatedRun,
         timings: &[CollectiveTiming],
-        judgement: OracleJudgement,
+        judgement: RunJudgement,
         cost: RunCost,
     ) -> Self {
         let counters = run.counters();
+        let (jobs, oracle) = match judgement {
+            RunJudgement::Operations(judgement) => {
+                (Vec::new(), oracle_line(scenario, judgement, looked_at(scenario), &scenario.placement))
+            }
+            RunJudgement::Jobs(judgements) => {
+                (jobs::lines(scenario, &judgements), oracle_of_jobs(scenario, judgements))
+            }
+        };
         let completed = timings.iter().filter(|timing| timing.complete.is_some()).count() as u32;
         let seconds = cost.run.as_secs_f64();
         let (damaged_links, busiest_links) = links(scenario, run);
@@ -239,11 +270,16 @@ impl SimulationReport {
             },
             fabric: fabric_line(scenario, run),
             parameters: parameters::parameters(scenario),
+            changed: Vec::new(),
             faults: parameters::faults(&scenario.plan),
             operations: OperationCounts {
                 run: timings.len() as u32,
                 completed,
-                failed: timings.len() as u32 - completed,
+                failed: if jobs.is_empty() {
+                    timings.len() as u32 - completed
+                } else {
+                    jobs.iter().map(|job| job.operations.failed).sum()
+                },
             },
             latency: LatencyReport {
                 complete: LatencyDistribution::of(timings.iter().filter_map(|timing| timing.complete)),
@@ -260,13 +296,15 @@ impl SimulationReport {
             counters,
             damaged_links,
             busiest_links,
-            oracle: oracle_line(scenario, judgement),
+            oracle,
             flows: FlowReport::new(scenario, run),
             tree_rebuilds: run.rebuilds(),
             timeline: RunTimeline::new(scenario, run),
             trace: format!("{:#018x}", run.trace()),
             diagram: FabricDiagram::new(&scenario.fabric, &scenario.plan, run.links()),
-            latency_series: latency_series(timings),
+            // Operations of several jobs are not one sequence.
+            latency_series: if jobs.is_empty() { latency_series(timings) } else { Vec::new() },
+            jobs,
         }
     }
 }
@@ -292,21 +330,50 @@ fn fabric_line(scenario: &Scenario, run: &SimulatedRun) -> FabricLine {
     }
 }
 
-fn oracle_line(scenario: &Scenario, judgement: OracleJudgement) -> OracleReport {
+/// The verdicts on all jobs as one; violations and causes name their job.
+fn oracle_of_jobs(scenario: &Scenario, judgements: Vec<JobJudgement>) -> OracleReport {
+    let looked_at =
+        match scenario.jobs.iter().map(looked_at_job).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()[..] {
+            [same] => same,
+            _ => "jobs",
+        };
+    let mut all = oracle_line(scenario, OracleJudgement::default(), looked_at, &[]);
+    for (job, found) in scenario.jobs.iter().zip(judgements) {
+        let line = oracle_line(scenario, found.judgement, looked_at, &job.hosts);
+        let named = |text: &String| format!("{}: {text}", job.name);
+        all.checked += line.checked;
+        all.counted += line.counted;
+        all.violations += line.violations;
+        all.listed_violations.extend(line.listed_violations.iter().map(named));
+        all.failures += line.failures;
+        all.causes.extend(line.causes.into_iter().map(|cause| CauseLine { cause: named(&cause.cause), ..cause }));
+        let failures = line.listed_failures.into_iter();
+        all.listed_failures.extend(failures.map(|failure| FailureLine { cause: named(&failure.cause), ..failure }));
+        all.splits += line.splits;
+    }
+    all
+}
+
+fn oracle_line(
+    scenario: &Scenario,
+    judgement: OracleJudgement,
+    looked_at: &'static str,
+    hosts: &[u32],
+) -> OracleReport {
     let OracleJudgement { verdict, failures, groups } = judgement;
     let line = |failure: &crate::oracle_checker::FailedOperation| FailureLine {
         operation: failure.op.0,
         rank: failure.rank.0,
-        cause: cause_text(scenario, failure.cause),
+        cause: cause_text(scenario, hosts, failure.cause),
     };
     let cause = |group: &crate::oracle_checker::FailureGroup| CauseLine {
-        cause: cause_text(scenario, group.cause),
+        cause: cause_text(scenario, hosts, group.cause),
         results: group.results,
         first_operation: group.first.0,
         last_operation: group.last.0,
     };
     OracleReport {
-        looked_at: looked_at(scenario),
+        looked_at,
         checked: verdict.checked,
         counted: verdict.cross_checked,
         violations: verdict.violation_count(),
@@ -332,11 +399,19 @@ fn looked_at(scenario: &Scenario) -> &'static str {
     simulator::scenario::names::word(&simulator::scenario::names::CHECKS, scenario.check)
 }
 
-/// A cause in the names of the fabric.
-fn cause_text(scenario: &Scenario, cause: OperationFailure) -> String {
+/// What the oracle compared of a job.
+fn looked_at_job(job: &ScenarioJob) -> &'static str {
+    match (job.check, job.vector.contents) {
+        (ResultCheck::Bits, VectorContents::Digest { .. }) => "digests",
+        (check, _) => simulator::scenario::names::word(&simulator::scenario::names::CHECKS, check),
+    }
+}
+
+/// A cause in the names of the fabric; rank `n` is on `hosts[n]`.
+fn cause_text(scenario: &Scenario, hosts: &[u32], cause: OperationFailure) -> String {
     use protocol::aggregation::AbortCause;
     let fabric: &Fabric = &scenario.fabric;
-    let host = |rank: u32| scenario.placement.get(rank as usize).copied().unwrap_or(rank);
+    let host = |rank: u32| hosts.get(rank as usize).copied().unwrap_or(rank);
     let name = |node: u32| fabric.name(NodeId(node));
     match cause {
         OperationFailure::Aborted(AbortCause::LostPeer(node)) if node < fabric.nodes() => {

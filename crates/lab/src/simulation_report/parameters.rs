@@ -109,6 +109,9 @@ fn qsnet_parameters(
 }
 
 fn collective(scenario: &Scenario) -> BTreeMap<&'static str, String> {
+    if !scenario.jobs.is_empty() {
+        return BTreeMap::from([("operation", "jobs".to_owned()), ("algorithm", "jobs".to_owned())]);
+    }
     if !scenario.has_collective {
         return BTreeMap::from([("operation", "none".to_owned()), ("algorithm", "flows".to_owned())]);
     }
@@ -228,6 +231,9 @@ pub(super) fn operation(parameters: &BTreeMap<&'static str, BTreeMap<&'static st
     let field = |name: &str| parameters["collective"].get(name).map_or("", String::as_str);
     if field("operation") == "none" {
         return "traffic and workloads alone".to_owned();
+    }
+    if field("operation") == "jobs" {
+        return "several jobs at the same time".to_owned();
     }
     if let Some(adapters) = parameters.get("qsnet") {
         return on_qsnet(&parameters["collective"], adapters);

@@ -18,14 +18,17 @@ const HISTOGRAM_ROWS: usize = 12;
 pub fn table(report: &SimulationReport) -> String {
     let mut text = String::new();
     head(&mut text, report);
-    latencies(&mut text, report);
+    if report.jobs.is_empty() {
+        latencies(&mut text, report);
+    } else {
+        text.push_str(&super::jobs::text(&report.jobs));
+    }
     text.push_str(&super::traffic::text(&report.flows));
     errors(&mut text, report);
     links(&mut text, "links with the most damage", &report.damaged_links);
     failures(&mut text, report);
     if report.tree_rebuilds > 0 {
-        let times = pluralize(report.tree_rebuilds.into(), "time");
-        writeln!(text, "\nthe aggregation tree was rebuilt {times} on what was left").expect(IN_MEMORY);
+        writeln!(text, "\n{}", rebuilds(report)).expect(IN_MEMORY);
     }
     writeln!(text, "\noracle      {}", report.oracle.summary()).expect(IN_MEMORY);
     if !report.flows.traffic.is_empty() || report.flows.workload.is_some() {
@@ -35,6 +38,16 @@ pub fn table(report: &SimulationReport) -> String {
 }
 
 const IN_MEMORY: &str = "writing to a String does not fail";
+
+/// What became of trees that failed.
+fn rebuilds(report: &SimulationReport) -> String {
+    if report.jobs.is_empty() {
+        let times = pluralize(report.tree_rebuilds.into(), "time");
+        return format!("the aggregation tree was rebuilt {times} on what was left");
+    }
+    let trees = pluralize(report.tree_rebuilds.into(), "aggregation tree");
+    format!("{trees} failed; the hosts finished the operation, and later ones had a new tree on what was left")
+}
 
 fn head(text: &mut String, report: &SimulationReport) {
     let fabric = &report.fabric;
@@ -49,6 +62,7 @@ fn head(text: &mut String, report: &SimulationReport) {
     let members = pluralize(fabric.members.into(), "member");
     let nodes = pluralize(fabric.tree_nodes as u64, "aggregation node");
     match fabric.tree_nodes {
+        _ if !report.jobs.is_empty() => line("jobs", format!("{}, {members}", super::jobs::summary(&report.jobs))),
         0 => line("hosts", format!("{members}, without aggregation nodes")),
         _ => line("tree", format!("{members}, {nodes}, {}", pluralize(fabric.roots as u64, "root"))),
     }

@@ -11,16 +11,8 @@ use simulator::fault::FaultPlan;
 use simulator::scenario::Scenario;
 
 use super::parameters;
-use crate::number_format::si_number;
-use crate::report::escape;
+use crate::report::{Axis, Figure, LineChart};
 use crate::simulated_run::SimulatedRun;
-
-const WIDTH: f64 = 480.0;
-const HEIGHT: f64 = 190.0;
-const LEFT: f64 = 54.0;
-const RIGHT: f64 = 14.0;
-const TOP: f64 = 22.0;
-const BOTTOM: f64 = 34.0;
 
 /// The records of a run, in spans of equal length.
 #[derive(Clone, Default, Debug, Serialize)]
@@ -109,109 +101,55 @@ impl RunTimeline {
         text
     }
 
-    /// The charts of what the run has, each with its title.
-    pub(super) fn charts(&self) -> Vec<(String, String)> {
+    /// The charts of what the run has.
+    pub(super) fn charts(&self) -> Vec<Figure> {
         if self.points.len() < 2 {
             return Vec::new();
         }
         let mut charts = vec![
-            self.chart("Delivered, Gb/s", &[("delivered", &|p| p.delivered_gbit_per_s)]),
+            self.chart("Delivered", Axis::new("rate, Gb/s"), &[("delivered", &|p| p.delivered_gbit_per_s)]),
             self.chart(
-                "Use of the links, share",
+                "Use of the links",
+                Axis::new("share of the rate"),
                 &[("busiest link", &|p| p.busiest_link_use), ("mean", &|p| p.mean_link_use)],
             ),
-            self.chart("Longest queue of a switch, kB", &[("queue", &|p| f64::from(p.longest_queue_bytes) / 1e3)]),
+            self.chart(
+                "Longest queue of a switch",
+                Axis::new("queue, kB"),
+                &[("queue", &|p| f64::from(p.longest_queue_bytes) / 1e3)],
+            ),
         ];
         let has = |count: &dyn Fn(&TimelinePoint) -> u32| self.points.iter().any(|point| count(point) > 0);
+        let unit = format!("in {} us", self.span_us);
         if has(&|p| p.ecn_marks) || has(&|p| p.pauses) {
             charts.push(self.chart(
-                "ECN marks and pauses per span",
+                "ECN marks and pauses",
+                Axis::new(format!("number {unit}")).counts(),
                 &[("marks", &|p| f64::from(p.ecn_marks)), ("pauses", &|p| f64::from(p.pauses))],
             ));
         }
         if has(&|p| p.losses) || has(&|p| p.repairs) {
             charts.push(self.chart(
-                "Losses and repairs per span, packets",
+                "Losses and repairs",
+                Axis::new(format!("packets {unit}")).counts(),
                 &[("losses", &|p| f64::from(p.losses)), ("repairs", &|p| f64::from(p.repairs))],
             ));
         }
         charts
     }
 
-    /// A dashed line at every moment of a fault.
-    fn mark_faults(&self, svg: &mut String, end: f64, x: impl Fn(f64) -> f64) {
-        for moment in self.faults.iter().filter(|moment| moment.at_us <= end) {
-            let _ = writeln!(
-                svg,
-                "<path class=\"cross\" stroke-dasharray=\"3 3\" d=\"M{0:.1} {TOP}V{1}\"><title>{2}</title></path>",
-                x(moment.at_us),
-                HEIGHT - BOTTOM,
-                escape(&format!("{} us: {}", moment.at_us, moment.what))
-            );
+    /// Lines over the time of the run, with the moments of faults.
+    fn chart(&self, title: &str, values: Axis, lines: &[(&str, TimelineValue<'_>)]) -> Figure {
+        let end = self.points.len() as f64 * self.span_us;
+        let time = Axis::new("time, us").tight().including([0.0, end]);
+        let mut chart = LineChart::new(title, time, values.starting_at_zero());
+        for (name, value) in lines {
+            chart = chart.steps(name, self.points.iter().map(|point| (point.start_us, value(point))));
         }
-    }
-
-    fn chart(&self, title: &str, lines: &[(&str, TimelineValue<'_>)]) -> (String, String) {
-        let end = (self.points.len() as f64 * self.span_us).max(1e-9);
-        let values = || lines.iter().flat_map(|(_, value)| self.points.iter().map(value));
-        let most = round_up(values().fold(0.0, f64::max));
-        let x = |micros: f64| LEFT + micros / end * (WIDTH - LEFT - RIGHT);
-        let y = |value: f64| HEIGHT - BOTTOM - value / most * (HEIGHT - BOTTOM - TOP);
-        let mut svg =
-            format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n", escape(title));
-        for part in 0..=4 {
-            let value = most * f64::from(part) / 4.0;
-            let _ = writeln!(
-                svg,
-                "<path class=\"grid\" d=\"M{LEFT} {0:.1}H{1}\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\">{4}</text>",
-                y(value),
-                WIDTH - RIGHT,
-                LEFT - 6.0,
-                y(value) + 4.0,
-                short(value)
-            );
+        for moment in &self.faults {
+            chart = chart.moment(moment.at_us, format!("{} us: {}", moment.at_us, moment.what));
         }
-        for part in 0..=4 {
-            let micros = end * f64::from(part) / 4.0;
-            let anchor = if part == 4 { "end" } else { "middle" };
-            let _ = writeln!(
-                svg,
-                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-                x(micros),
-                HEIGHT - BOTTOM + 15.0,
-                short(micros)
-            );
-        }
-        let _ = writeln!(
-            svg,
-            "<path class=\"axis\" d=\"M{LEFT} {0}H{1}\"/><text x=\"{2}\" y=\"{3}\" text-anchor=\"middle\">time, us</text>",
-            HEIGHT - BOTTOM,
-            WIDTH - RIGHT,
-            (LEFT + WIDTH - RIGHT) / 2.0,
-            HEIGHT - 4.0
-        );
-        self.mark_faults(&mut svg, end, x);
-        for (number, (name, value)) in lines.iter().enumerate() {
-            let mut path = String::new();
-            for point in &self.points {
-                let command = if path.is_empty() { 'M' } else { 'H' };
-                let _ = match command {
-                    'M' => write!(path, "M{:.1} {:.1}", x(point.start_us), y(value(point))),
-                    _ => write!(path, "H{:.1}V{:.1}", x(point.start_us), y(value(point))),
-                };
-            }
-            let _ = write!(path, "H{:.1}", x(end));
-            let dash = if number == 0 { "" } else { " stroke-dasharray=\"5 3\"" };
-            let _ = writeln!(svg, "<path class=\"busy\"{dash} d=\"{path}\"/>");
-            let _ = writeln!(
-                svg,
-                "<text x=\"{:.1}\" y=\"13\">{} {name}</text>",
-                LEFT + 130.0 * number as f64,
-                if number == 0 { "—" } else { "- -" }
-            );
-        }
-        svg.push_str("</svg>\n");
-        (title.to_owned(), svg)
+        chart.figure()
     }
 }
 
@@ -229,37 +167,10 @@ fn moments(plan: &FaultPlan) -> Vec<FaultMoment> {
     moments
 }
 
-fn round_up(value: f64) -> f64 {
-    if value <= 0.0 {
-        return 1.0;
-    }
-    let magnitude = 10f64.powf(value.log10().floor());
-    [1.0, 2.0, 4.0, 5.0, 8.0, 10.0]
-        .map(|factor| factor * magnitude)
-        .into_iter()
-        .find(|top| *top >= value)
-        .unwrap_or(value)
-}
-
-fn short(value: f64) -> String {
-    if value >= 1e4 {
-        return si_number(value);
-    }
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scales_end_at_round_numbers_above_the_values() {
-        for value in [0.0, 0.3, 1.0, 7.5, 99.0, 101.0, 12_345.0] {
-            let top = round_up(value);
-            assert!(top >= value && (value == 0.0 || top <= 2.1 * value), "{value}: {top}");
-        }
-    }
+    use crate::report::Provenance;
 
     /// Flows over a fabric with a host that is cut off at 20 us.
     fn failing() -> super::super::SimulationReport {
@@ -280,13 +191,14 @@ mod tests {
         let report = failing();
         assert!(report.has_failures() && report.flows.failed > 0);
         assert!(report.flows.listed_failures[0].cause.contains("H0"), "{}", report.flows.listed_failures[0].cause);
-        let page = super::super::html(&report);
+        let json = serde_json::to_value(&report).expect("JSON");
+        let page = super::super::html(&report).render(&json, &Provenance::default());
         assert!(page.contains("verdict wrong") && !page.contains("verdict right"));
         let charts = report.timeline.charts();
         assert!(charts.len() >= 4, "{}", charts.len());
-        for (title, chart) in &charts {
-            assert!(chart.contains("20 us: the link is down"), "{title}");
-            assert!(chart.matches("<text").count() >= 8, "{title} has no ticks");
+        for Figure { title, svg, .. } in &charts {
+            assert!(svg.contains("20 us: the link is down"), "{title}");
+            assert!(svg.matches("<text").count() >= 8, "{title} has no ticks");
         }
         for part in ["download=\"report.json\"", "download=\"over-time.csv\"", "download=\"traffic.csv\""] {
             assert!(page.contains(part), "{part}");

@@ -146,6 +146,7 @@ impl SharedFabricObserver for SoakJudge<'_> {
                 }
                 ledger.record_delivery(rank, op, result.bytes().unwrap_or_default());
             }
+            HostOperation::ReduceScatter | HostOperation::AllGather | HostOperation::AllToAll => not_of_the_soak(),
         }
     }
 
@@ -155,6 +156,7 @@ impl SharedFabricObserver for SoakJudge<'_> {
             HostOperation::Barrier => false,
             HostOperation::Reduce => rank == inputs.root,
             HostOperation::Broadcast | HostOperation::AllReduce => true,
+            HostOperation::ReduceScatter | HostOperation::AllGather | HostOperation::AllToAll => not_of_the_soak(),
         };
         if has_result {
             let (reference, size) = (inputs.reference(segment.segment), inputs.spec.kind.element_size());
@@ -167,6 +169,11 @@ impl SharedFabricObserver for SoakJudge<'_> {
     fn failed(&mut self, segment: GroupSegment, rank: Rank, cause: OperationFailure) {
         self.ledger.record_failure(place(segment), rank, OpId(segment.segment), cause.to_string());
     }
+}
+
+/// A case with such an operation is rejected before it runs (`setup`).
+fn not_of_the_soak() -> ! {
+    unreachable!("the soak has no operations over blocks")
 }
 
 impl OperationInputs {

@@ -16,8 +16,8 @@ use simulator::collective::{
 use simulator::link_rate::{ByteTime, LinkRate, LinkWidth};
 use simulator::queue_pair::LinkNotification;
 use simulator::scenario::names::{FORWARDINGS, HOST_ALGORITHMS, OPERATIONS};
-use simulator::segmented::HostOperation;
-use simulator::shared_fabric::{FabricGroup, GroupMethod, GroupOperation, SharedFabric};
+use simulator::segmented::{HostOperation, VectorContents};
+use simulator::shared_fabric::{AfterFailure, FabricGroup, GroupMethod, GroupOperation, SharedFabric};
 use topology::{Fabric, NodeId};
 use units::{Rank, SimSpan, SimTime, Span};
 
@@ -160,6 +160,7 @@ fn fabric_group(case: &SoakCase, group: &SoakGroup) -> Result<FabricGroup> {
         window: group.window,
         operations: operations.collect::<Result<_>>()?,
         hang_timeout: HANG_TIMEOUT,
+        after_failure: AfterFailure::GoOn,
     })
 }
 
@@ -171,7 +172,7 @@ const DELIVERIES: [(&str, DownwardDelivery); 3] = [
 
 fn group_operation(case: &SoakCase, group: &SoakGroup, given: &SoakOperation) -> Result<GroupOperation> {
     let known: Vec<(&'static str, HostOperation)> =
-        OPERATIONS.iter().map(|(name, operation, _)| (*name, *operation)).collect();
+        OPERATIONS.iter().map(|(name, of, _)| (*name, *of)).filter(|(_, of)| !of.has_blocks()).collect();
     let operation = named(&known, &given.operation, "operation")?;
     let kind = ReductionKind::new(given.element.parse()?, given.operator.parse()?)?;
     let method = method(operation, &given.algorithm, kind)?;
@@ -188,6 +189,7 @@ fn group_operation(case: &SoakCase, group: &SoakGroup, given: &SoakOperation) ->
         kind,
         elements: if operation == HostOperation::Barrier { 0 } else { given.count },
         segment_elements: (segment_bytes / element_bytes).max(1),
+        contents: VectorContents::Elements,
         not_before: if given.after_faults { case.healed_at().max(start) } else { start },
     };
     let bytes = u64::from(spec.elements) * u64::from(element_bytes);
@@ -217,6 +219,9 @@ fn method(operation: HostOperation, algorithm: &str, kind: ReductionKind) -> Res
         HostOperation::Broadcast => CollectiveOperation::Broadcast { root },
         HostOperation::Reduce => CollectiveOperation::Reduce { root, kind },
         HostOperation::AllReduce => CollectiveOperation::AllReduce { kind },
+        HostOperation::ReduceScatter => CollectiveOperation::ReduceScatter { kind },
+        HostOperation::AllGather => CollectiveOperation::AllGather,
+        HostOperation::AllToAll => CollectiveOperation::AllToAll,
     };
     let algorithm = of_radix(2);
     ensure!(algorithm.supports(&machine_operation), "{algorithm} does not do this operation");

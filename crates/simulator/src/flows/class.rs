@@ -3,7 +3,7 @@
 use std::fmt;
 
 use faults::RandomStream;
-use units::SimSpan;
+use units::{SimSpan, SimTime};
 
 /// The most flows of a class.
 pub(crate) const MAX_FLOWS: u64 = 4 << 20;
@@ -70,6 +70,24 @@ impl TrafficClass {
             TrafficShape::Permutation { .. } | TrafficShape::Flood => hosts,
             TrafficShape::Poisson { .. } => 0,
         }
+    }
+
+    /// The share that is over at this time: of the time that the class has, or of its bytes, or of the most flows that it may have.
+    pub(super) fn share_over(&self, now: SimTime, received: u64, drawn: u64) -> f64 {
+        let share = match (self.duration, self.bytes) {
+            (Some(duration), _) if self.bytes.is_none() || self.is_poisson() => {
+                let passed = now.since(SimTime::ZERO).as_nanos_f64() - self.start.as_nanos_f64();
+                passed / duration.as_nanos_f64()
+            }
+            (_, Some(bytes)) => received as f64 / (bytes as f64 * self.initial_flows() as f64),
+            (_, None) => drawn as f64 / MAX_FLOWS as f64,
+        };
+        // A class of no flow is over.
+        if share.is_nan() { 1.0 } else { share.clamp(0.0, 1.0) }
+    }
+
+    fn is_poisson(&self) -> bool {
+        matches!(self.shape, TrafficShape::Poisson { .. })
     }
 
     /// The flows that start when the class starts.

@@ -278,6 +278,13 @@ impl FlowEngine {
             && self.workload.as_ref().is_none_or(WorkloadExecutor::is_done)
     }
 
+    /// The share of the workload, or of the traffic that takes longest, that is over at this time, from 0 to 1.
+    pub(crate) fn share_over(&self, now: SimTime) -> f64 {
+        let classes = self.classes.iter().zip(&self.records).zip(&self.drawn);
+        let classes = classes.map(|((class, record), drawn)| class.share_over(now, record.bytes, *drawn));
+        classes.chain(self.workload.as_ref().map(WorkloadExecutor::share_over)).fold(1.0, f64::min)
+    }
+
     /// Ends the record: flows that are still under way are counted as they are.
     pub(crate) fn finished_records(&self) -> Vec<ClassRecord> {
         let mut records = self.records.clone();

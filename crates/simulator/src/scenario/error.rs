@@ -170,6 +170,7 @@ fn without_type_names(message: &str) -> String {
         | "struct CollectiveTable"
         | "struct QsnetTable"
         | "struct FaultRule"
+        | "struct JobTable"
         | "struct TrafficTable"
         | "struct WorkloadTable"
         | "struct TrainingTable"

@@ -52,6 +52,7 @@ fields! {
         "link": "a table", "all its defaults", "Cables, switches and adapters.";
         "collective": "a table", "all its defaults; nothing if there is traffic or a workload", "The operation and its parameters.";
         "qsnet": "a table", "all its defaults", "link.technology = \"qsnet\": adapters, hosts and background traffic.";
+        "job": "tables, [[job]]", "no jobs", "Groups of hosts, each with its own collective, all at work at the same time; instead of [collective].";
         "traffic": "tables, [[traffic]]", "no traffic", "Flows beside the operations; without [collective] they are all that runs.";
         "workload": "a table", "none", "A GOAL schedule or Chakra traces.";
         "training": "a table", "none", "A training step of a large model.";
@@ -102,16 +103,16 @@ fields! {
         "congestion-control": "\"dcqcn\", \"none\"", "dcqcn on Ethernet", "Rate control of flows and workloads; collectives have the windows of the product.";
     }
     "collective" {
-        "operation": "\"allreduce\", \"reduce\", \"broadcast\", \"barrier\"; with qsnet the last two", "allreduce; with qsnet barrier", "The operation; the root of a broadcast or reduce changes with every operation, with qsnet it is the first member.";
-        "algorithm": "\"aggregation\"; for a broadcast also \"hbcast\", for a barrier \"hgsync\", for both also \"multicast\", an alias; among hosts \"ring\", \"rabenseifner\", \"recursive-doubling\", \"recursive-k-ing\", \"tree\", \"chain\", \"scatter-allgather\", \"dissemination\", as far as they suit the operation; \"choose\"; with qsnet a barrier by \"hgsync\" or \"gsync\", a broadcast by \"hbcast\" or \"bcast\"", "aggregation; tree for a reduce; with qsnet hgsync and hbcast", "By aggregation nodes, by multicast from a member (P-50, P-53), among hosts alone, or as the product would choose.";
+        "operation": "\"allreduce\", \"reduce\", \"broadcast\", \"barrier\", \"reduce-scatter\", \"allgather\", \"alltoall\"; with qsnet a broadcast or a barrier", "allreduce; with qsnet barrier", "The operation; the root of a broadcast or reduce changes with every operation, with qsnet it is the first member.";
+        "algorithm": "\"aggregation\"; for a broadcast also \"hbcast\", for a barrier \"hgsync\", for both also \"multicast\", an alias; among hosts \"ring\", \"rabenseifner\", \"recursive-doubling\", \"recursive-halving\", \"recursive-k-ing\", \"tree\", \"chain\", \"scatter-allgather\", \"dissemination\", \"pairwise\", as far as they suit the operation; \"choose\"; with qsnet a barrier by \"hgsync\" or \"gsync\", a broadcast by \"hbcast\" or \"bcast\"", "aggregation; tree for a reduce, ring for a reduce-scatter or an allgather, pairwise for an alltoall; with qsnet hgsync and hbcast", "By aggregation nodes, by multicast from a member (P-50, P-53), among hosts alone, or as the product would choose.";
         "radix": "a whole number from 2 to 64", "2, binomial; with qsnet 4", "gsync, bcast, tree, recursive-k-ing, dissemination: how many hosts merge or exchange at once.";
         "late-us": "a number from 0 to 1e5", "0", "Members enter at random, up to this much later than the first.";
         "operations": "a whole number from 1 to 1000000; times the members at most 2^33", "100", "Number of operations, one after another; --operations overrides it.";
-        "members": "a whole number from 1 to the number of hosts", "all hosts", "Participating hosts, from H0 on.";
+        "members": "a whole number from 1 to the number of hosts; alltoall: to 2048", "all hosts", "Participating hosts, from H0 on.";
         "element": "\"i8\", \"u8\", \"i16\", \"u16\", \"i32\", \"u32\", \"i64\", \"u64\", \"f16\", \"bf16\", \"f32\", \"f64\"", "f64", "Type of an element of the real payload.";
         "operator": "\"sum\", \"prod\", \"min\", \"max\", \"minloc\", \"maxloc\"; for integers also \"and\", \"or\", \"xor\"", "sum", "The reduction of two elements.";
         "count": "a whole number from 1 on; together at most 2^30 bytes, with hbcast 4096", "32", "Elements of each contribution.";
-        "bytes": "a whole number of elements' bytes, at most 2^30", "count", "Bytes of each contribution, instead of count.";
+        "bytes": "a whole number of elements' bytes, at most 2^30", "count", "Bytes of each contribution, instead of count; allgather: of the result, to which each host contributes a part.";
         "size-only-bytes": "a whole number from 0 to 2^30, with hbcast to 4096", "real payload", "Simulate only the size of the payload, for large fabrics. Replaces element, operator and count.";
         "segment-bytes": "a whole number from one element on; aggregation: at most 4096", "mtu with aggregation, otherwise the whole vector", "Segments of the vector, which follow each other as a pipeline; window bounds those in progress.";
         "mtu": "a whole number from 256 to 4096", "4096", "Largest payload of a packet.";
@@ -147,6 +148,34 @@ fields! {
         "background-bytes": "a whole number from 1 to 2^30", "65536", "Bytes of a message of the background.";
         "host-noise": "\"none\", \"testbed\"", "none", "Interruptions of the hosts: none, or those of experiments/quadrics.";
     }
+    "job" {
+        "name": "a text", "job and a number", "Name in the report.";
+        "members": "a whole number from 1 to the number of hosts without a job", "", "Number of hosts; required unless hosts lists them.";
+        "placement": "\"packed\", \"random\"", "packed", "Which hosts: the first without a job, or hosts without a job at random. Hosts that a job lists are not free.";
+        "hosts": "a list of hosts and ranges, such as [0, 5, \"16-31\"]", "", "The hosts, instead of members and placement: rank n is the n-th; with aggregation, ranks follow the hosts' numbers. Several jobs may list the same host.";
+        "start-us": "a number from 0 to 1e9", "0", "When the first operation starts.";
+        "operation": "as in [collective]", "allreduce", "The operation.";
+        "algorithm": "as in [collective]", "as in [collective]", "By aggregation nodes, by multicast from a member, among hosts alone, or as the product would choose. If a tree fails, the hosts finish its operation and the next one gets a new tree.";
+        "radix": "a whole number from 2 to 64", "2, binomial", "tree, recursive-k-ing, dissemination: how many hosts merge or exchange at once.";
+        "late-us": "a number from 0 to 1e5", "0", "Members enter at random, up to this much later than the first.";
+        "operations": "a whole number from 1 to 100000", "10", "Number of operations, one after another; a job ends with its first operation that fails. --operations overrides it.";
+        "element": "as in [collective]", "f64", "Type of an element of the real payload.";
+        "operator": "as in [collective]", "sum", "The reduction of two elements.";
+        "count": "a whole number from 1 on; together at most 2^30 bytes", "32", "Elements of each contribution.";
+        "bytes": "a whole number of elements' bytes, at most 2^30", "count", "Bytes of each contribution, instead of count; allgather: of the result.";
+        "size-only-bytes": "a whole number from 0 to 2^30", "real payload", "Simulate only the size of the payload.";
+        "segment-bytes": "a whole number from one element on; aggregation: at most 4096", "mtu with aggregation, otherwise the whole vector", "Segments of the vector, which follow each other as a pipeline.";
+        "mtu": "a whole number from 256 to 4096", "4096", "Largest payload of a packet.";
+        "check": "\"bits\" (real payload only), \"delivery\", \"nothing\"", "bits for real payload, delivery for size only", "What the oracle checks.";
+        "timeout-us": "a number from 0.1 to 1e5", "20; among hosts 1000", "Retransmission timeout of an unacknowledged packet; doubles each time.";
+        "retry-limit": "a whole number from 0 to 255", "7", "Timeouts in a row after which the peer counts as lost.";
+        "refusal-limit": "a whole number from 1 to 65535", "1000", "NAKs in a row for one packet after which the peer counts as lost.";
+        "connection-window": "a whole number from 1 to 65535", "64; among hosts 256", "Packets of a connection that may be unacknowledged.";
+        "acknowledge-every": "a whole number from 1 to 65535", "16", "An acknowledgement is requested with every n-th packet.";
+        "window": "a whole number from 1 to 1024", "2; 4 among hosts", "Segments in flight at once.";
+        "radix-limit": "a whole number from 2 to 4096", "no limit", "aggregation: most children of an aggregation node.";
+        "repair-after-us": "a number from 0.1 to 1e5", "100", "aggregation: a member requests the repair of a result that is late by this much.";
+    }
     "traffic" {
         "pattern": "\"permutation\", \"incast\", \"all-to-all\", \"poisson\", \"flood\"", "", "Who sends to whom.";
         "name": "a text", "the pattern and a number", "Name in the report.";
@@ -163,7 +192,7 @@ fields! {
     }
     "workload" {
         "goal": "a file name, relative to the scenario", "", "A GOAL schedule, as a text.";
-        "chakra": "a file name with {rank}, relative to the scenario", "", "Chakra execution traces as JSON, one per rank.";
+        "chakra": "a file name with {rank}, relative to the scenario", "", "Chakra execution traces in protobuf form or as JSON, one per rank.";
         "ranks": "a whole number from 1 to 65536", "1", "chakra: number of traces.";
     }
     "training" {

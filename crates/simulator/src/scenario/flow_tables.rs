@@ -177,7 +177,7 @@ pub(super) fn check_end(tables: &[Spanned<TrafficTable>], flows: Option<&Scenari
     let classes = flows.map_or(&[][..], |flows| &flows.classes);
     match classes.iter().zip(tables).find(|(class, _)| class.bytes.is_none() && class.duration.is_none()) {
         Some((_, table)) => {
-            let message = "without [collective] these flows would never end";
+            let message = "without [collective] and [[job]] these flows would never end";
             Err(SpannedError::new(table.get_ref().pattern.span(), message).allowing("with bytes or for-us"))
         }
         None => Ok(()),
@@ -241,7 +241,7 @@ fn poisson(table: &TrafficTable, folder: &Path) -> Result<TrafficShape, SpannedE
 }
 
 /// Hosts of a list such as `0-15,32`.
-fn host_ranges(text: &str, hosts: u32) -> Result<Vec<u32>, String> {
+pub(super) fn host_ranges(text: &str, hosts: u32) -> Result<Vec<u32>, String> {
     let mut list = Vec::new();
     for part in text.split(',').map(str::trim) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -288,7 +288,7 @@ fn outside_workload(
         (None, Some(file)) => (chakra(table, file, folder)?, file),
         _ => {
             return Err(SpannedError::new(spanned.span(), "[workload] needs goal or chakra, and not both")
-                .allowing("goal = \"schedule.goal\" or chakra = \"trace.{rank}.json\" with ranks"));
+                .allowing("goal = \"schedule.goal\" or chakra = \"trace.{rank}.et\" with ranks"));
         }
     };
     if workload.ranks.len() > hosts {

@@ -36,24 +36,32 @@ pub(super) fn parameters(
     members: u32,
 ) -> Result<SegmentedParameters, SpannedError> {
     reject_tree_fields(table)?;
+    let (policy, mtu, window) = connections(table)?;
+    Ok(SegmentedParameters {
+        operation,
+        algorithm,
+        vector: vector(table, settings, members)?,
+        window,
+        mtu,
+        policy,
+        members,
+        arrival_skew: common.arrival_skew,
+        pace: common.pace,
+        hang_timeout: common.hang_timeout.times(100),
+    })
+}
+
+/// The connections among hosts: their policy, the largest payload of a packet, and the segments of a host in progress.
+pub(super) fn connections(table: &CollectiveTable) -> Result<(ConnectionPolicy, u32, u32), SpannedError> {
     let default = ConnectionPolicy {
         timeout: TIMEOUT,
         timer: RetransmitTimer::Measured,
         window: CONNECTION_WINDOW,
         ..ConnectionPolicy::default()
     };
-    Ok(SegmentedParameters {
-        operation,
-        algorithm,
-        vector: vector(table, settings, members)?,
-        window: whole(&table.window, 1..=1024, WINDOW)? as u32,
-        mtu: whole(&table.mtu, 256..=i64::from(MAX_MTU), MAX_MTU)? as u32,
-        policy: policy(table, default)?,
-        members,
-        arrival_skew: common.arrival_skew,
-        pace: common.pace,
-        hang_timeout: common.hang_timeout.times(100),
-    })
+    let window = whole(&table.window, 1..=1024, WINDOW)? as u32;
+    let mtu = whole(&table.mtu, 256..=i64::from(MAX_MTU), MAX_MTU)? as u32;
+    Ok((policy(table, default)?, mtu, window))
 }
 
 /// Rejects fields that only aggregation trees use.

@@ -8,7 +8,7 @@ use protocol::collective::{
     InterHostMethod, MAX_RADIX, MulticastSupport, OperandOrder, SelectionInput, TransportClass, choose_method,
 };
 use reduce::{ElementType, Operator, ReductionKind};
-use topology::{Fabric, NodeId, TreeRequest};
+use topology::{Fabric, TreeRequest};
 use units::Rank;
 use units::limits::MAX_MTU;
 
@@ -19,6 +19,9 @@ use super::tables::CollectiveTable;
 use super::vector::{MAX_VECTOR_BYTES, VectorSettings};
 use crate::collective::{CollectiveMethod, SimulatedOperation};
 use crate::segmented::HostOperation;
+
+/// The most members of an alltoall. Each pair has a connection, whose two ends take about half a kilobyte.
+const MAX_PAIRED_MEMBERS: u32 = 2048;
 
 /// Who carries out the operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,17 +43,18 @@ pub(super) fn method(
     table: &CollectiveTable,
     operation: HostOperation,
     vector: &VectorSettings,
-    fabric: &Fabric,
+    place: (&Fabric, &TreeRequest),
     members: u32,
 ) -> Result<(ScenarioMethod, Option<String>), SpannedError> {
     let by_tree = OPERATIONS.iter().find(|(_, of, _)| *of == operation).map_or(&[][..], |(_, _, by_tree)| by_tree);
     let radix = radix(table)?;
     let name = table.algorithm.as_ref().map(|field| field.get_ref().as_str());
+    check_pairs(table, operation, members)?;
     let (method, reasons) = match name {
-        Some("choose") => choose(operation, vector, fabric, members),
+        Some("choose") => choose(operation, vector, place, members),
         None => match by_tree.first() {
             Some((_, method)) => (ScenarioMethod::Tree(*method), None),
-            None => (ScenarioMethod::Hosts(CollectiveAlgorithm::Tree { radix }), None),
+            None => (ScenarioMethod::Hosts(usual_algorithm(operation, radix)), None),
         },
         Some(name) => match by_tree.iter().find(|(known, _)| *known == name) {
             Some((_, method)) => (ScenarioMethod::Tree(*method), None),
@@ -64,6 +68,27 @@ pub(super) fn method(
             .allowing("with an algorithm among hosts"));
     }
     Ok((method, reasons))
+}
+
+/// The algorithm of hosts where the scenario names none and nodes cannot do the operation.
+fn usual_algorithm(operation: HostOperation, radix: u16) -> CollectiveAlgorithm {
+    match operation {
+        HostOperation::Barrier | HostOperation::Broadcast | HostOperation::Reduce | HostOperation::AllReduce => {
+            CollectiveAlgorithm::Tree { radix }
+        }
+        HostOperation::ReduceScatter | HostOperation::AllGather => CollectiveAlgorithm::Ring,
+        HostOperation::AllToAll => CollectiveAlgorithm::Direct,
+    }
+}
+
+/// In an alltoall any two hosts have a connection.
+fn check_pairs(table: &CollectiveTable, operation: HostOperation, members: u32) -> Result<(), SpannedError> {
+    if operation != HostOperation::AllToAll || members <= MAX_PAIRED_MEMBERS {
+        return Ok(());
+    }
+    let span = at(&table.members).or(at(&table.operation)).unwrap_or(0..0);
+    let message = format!("an alltoall of {members} hosts needs a connection between any two of them");
+    Err(SpannedError::new(span, message).allowing(format!("members to {MAX_PAIRED_MEMBERS}")))
 }
 
 fn radix(table: &CollectiveTable) -> Result<u16, SpannedError> {
@@ -110,7 +135,7 @@ fn check_radix(table: &CollectiveTable, method: ScenarioMethod) -> Result<(), Sp
 fn choose(
     operation: HostOperation,
     vector: &VectorSettings,
-    fabric: &Fabric,
+    place: (&Fabric, &TreeRequest),
     members: u32,
 ) -> (ScenarioMethod, Option<String>) {
     let collective = machine_operation(operation, vector.kind.unwrap_or_else(any_kind));
@@ -121,7 +146,7 @@ fn choose(
         ranks_per_host: 1,
         ranks_per_processor: 1,
         operand_order: OperandOrder::Any,
-        aggregation: offer(operation, vector.bytes, fabric, members),
+        aggregation: offer(operation, vector.bytes, place),
         transport: TransportClass::Fabric,
         network_costs: None,
         measured: None,
@@ -130,10 +155,15 @@ fn choose(
     let by_tree = |method| match operation {
         HostOperation::Broadcast => ScenarioMethod::Tree(SimulatedOperation::Broadcast(method)),
         HostOperation::Barrier => ScenarioMethod::Tree(SimulatedOperation::Barrier(method)),
-        HostOperation::AllReduce | HostOperation::Reduce => ScenarioMethod::Tree(SimulatedOperation::AllReduce),
+        // The selector offers nodes to no other operation.
+        HostOperation::AllReduce
+        | HostOperation::Reduce
+        | HostOperation::ReduceScatter
+        | HostOperation::AllGather
+        | HostOperation::AllToAll => ScenarioMethod::Tree(SimulatedOperation::AllReduce),
     };
     let method = match choice.method {
-        InterHostMethod::SingleHost => ScenarioMethod::Hosts(CollectiveAlgorithm::Tree { radix: 2 }),
+        InterHostMethod::SingleHost => ScenarioMethod::Hosts(usual_algorithm(operation, 2)),
         InterHostMethod::Aggregation => by_tree(CollectiveMethod::Aggregation),
         InterHostMethod::Multicast => by_tree(CollectiveMethod::Multicast),
         InterHostMethod::PointToPoint(algorithm) => ScenarioMethod::Hosts(algorithm),
@@ -142,11 +172,13 @@ fn choose(
 }
 
 /// The aggregation tree that the simulated fabric offers.
-fn offer(operation: HostOperation, bytes: u32, fabric: &Fabric, members: u32) -> AggregationAvailability {
-    let request =
-        if members == fabric.hosts() { TreeRequest::all() } else { TreeRequest::over((0..members).map(NodeId)) };
-    let tree = match topology::place_tree(fabric, &request) {
-        Ok(tree) if operation != HostOperation::Reduce => tree,
+fn offer(
+    operation: HostOperation,
+    bytes: u32,
+    (fabric, request): (&Fabric, &TreeRequest),
+) -> AggregationAvailability {
+    let tree = match topology::place_tree(fabric, request) {
+        Ok(tree) if operation != HostOperation::Reduce && !operation.has_blocks() => tree,
         _ => return AggregationAvailability::Unavailable(AggregationUnavailable::NoNodes),
     };
     AggregationAvailability::Offered(AggregationOffer {
@@ -165,6 +197,9 @@ fn machine_operation(operation: HostOperation, kind: ReductionKind) -> Collectiv
         HostOperation::Broadcast => CollectiveOperation::Broadcast { root: Rank(0) },
         HostOperation::Reduce => CollectiveOperation::Reduce { root: Rank(0), kind },
         HostOperation::AllReduce => CollectiveOperation::AllReduce { kind },
+        HostOperation::ReduceScatter => CollectiveOperation::ReduceScatter { kind },
+        HostOperation::AllGather => CollectiveOperation::AllGather,
+        HostOperation::AllToAll => CollectiveOperation::AllToAll,
     }
 }
 

@@ -28,6 +28,10 @@ mod field_values;
 mod fields;
 mod flow_tables;
 mod host_vector;
+mod job_placement;
+#[cfg(test)]
+mod job_tests;
+mod jobs;
 mod method;
 pub mod names;
 mod qsnet;
@@ -43,26 +47,29 @@ use std::path::Path;
 use std::sync::Arc;
 
 use faults::RandomStream;
-use topology::{Fabric, PlacementError};
+use topology::{Fabric, NodeId, PlacementError, TreeRequest};
 
 pub use error::ScenarioError;
 pub use ethernet::ROUTE_CHOICES;
 pub use fabric::MAX_HOSTS;
 pub use fields::{FIELDS, FieldHelp};
 pub use flow_tables::ScenarioFlows;
+pub use jobs::{JobPlacement, ScenarioJob};
 pub use qsnet::{
     QsnetAlgorithm, QsnetBackground, QsnetHostNoise, QsnetMemory, QsnetPollPriority, QsnetScenario, QsnetWakeUp,
 };
-pub use run::{FlowRun, ScenarioRun};
+pub use run::{FlowRun, RunProgress, ScenarioRun};
 pub use sweep::{ScenarioVariant, SweptField};
 
 use crate::collective::{CollectiveParameters, CollectiveSetupError, SimulatedCollective};
-use crate::fault::FaultPlan;
+use crate::fault::{FaultPlan, FaultPlanError};
 use crate::link_rate::{LinkRate, LinkWidth};
 use crate::network::{EthernetParameters, LinkParameters, RouteChoice};
 use crate::segmented::{SegmentedCollective, SegmentedParameters, SegmentedSetupError};
+use crate::shared_fabric::SharedFabric;
 use error::SpannedError;
 use flow_tables::FlowTables;
+use jobs::JobSurroundings;
 use method::ScenarioMethod;
 use tables::{CollectiveTable, ScenarioFabricTable, ScenarioTable};
 
@@ -136,6 +143,8 @@ pub struct Scenario {
     pub flows: Option<ScenarioFlows>,
     /// Whether collectives run at all.
     pub has_collective: bool,
+    /// Groups of hosts that work at the same time; then there is no collective.
+    pub jobs: Vec<ScenarioJob>,
     /// What the Quadrics network needs, if links are QsNet's. Then `link`, `width` and `rate` mean nothing.
     pub qsnet: Option<QsnetScenario>,
     /// The host of each rank.
@@ -188,15 +197,25 @@ impl Scenario {
         if self.qsnet.is_some() {
             return Err(self.fabric_error("QsNet is not simulated here".to_owned()));
         }
+        if !self.jobs.is_empty() {
+            let groups = self.jobs.iter().map(ScenarioJob::group).collect();
+            let run = SharedFabric::new(self.fabric.clone(), self.link.clone(), groups, &self.plan, seed);
+            let mut run = ScenarioRun::Jobs(Box::new(run.map_err(|error| self.plan_error(error))?));
+            run.extend(self, seed);
+            return Ok(run);
+        }
         if !self.has_collective {
-            return FlowRun::new(self, seed).map(|run| ScenarioRun::Flows(Box::new(run))).map_err(|error| {
-                let source = &self.source;
-                ScenarioError::new(&source.text, &source.file, SpannedError::new(error.span.clone(), error.message))
-            });
+            let run = FlowRun::new(self, seed).map_err(|error| self.plan_error(error))?;
+            return Ok(ScenarioRun::Flows(Box::new(run)));
         }
         let mut run = self.set_up_collective(seed)?;
         run.extend(self, seed);
         Ok(run)
+    }
+
+    fn plan_error(&self, error: FaultPlanError) -> ScenarioError {
+        let source = &self.source;
+        ScenarioError::new(&source.text, &source.file, SpannedError::new(error.span.clone(), error.message))
     }
 
     fn set_up_collective(&self, seed: u64) -> Result<ScenarioRun, ScenarioError> {
@@ -236,8 +255,34 @@ impl Scenario {
         self.collective.members.unwrap_or(self.fabric.hosts())
     }
 
+    /// Whether traffic and workloads are all that runs.
+    pub fn runs_flows_alone(&self) -> bool {
+        !self.has_collective && self.jobs.is_empty()
+    }
+
+    /// Operations of the run, of all jobs together.
+    pub fn total_operations(&self) -> u64 {
+        if self.jobs.is_empty() {
+            return self.operations.into();
+        }
+        self.jobs.iter().map(|job| u64::from(job.operations)).sum()
+    }
+
+    /// Sets the number of operations, of each job if there are jobs. False if so many cannot be run; then nothing changes.
+    pub fn set_operations(&mut self, operations: u32) -> bool {
+        let can_run = self.can_run(operations);
+        if can_run {
+            self.operations = operations;
+            self.jobs.iter_mut().for_each(|job| job.operations = operations);
+        }
+        can_run
+    }
+
     /// Whether a number of operations can be run and checked.
-    pub fn can_run(&self, operations: u32) -> bool {
+    fn can_run(&self, operations: u32) -> bool {
+        if !self.jobs.is_empty() {
+            return self.jobs.iter().all(|job| job.can_run(operations));
+        }
         (1..=MAX_OPERATIONS).contains(&operations)
             && u64::from(operations) * u64::from(self.segments()) <= u64::from(u32::MAX)
             && u64::from(operations) * u64::from(self.segments()) * u64::from(self.members()) <= MAX_DELIVERIES
@@ -275,17 +320,21 @@ fn read_packets(mut table: ScenarioTable, text: &str, file_name: &str) -> Result
     let folder = file.parent().unwrap_or(Path::new(""));
     let fabric = fabric::fabric(&table.fabric, folder)?;
     let link = values::link(&table.link)?;
-    let given = table.collective.take();
-    let has_collective = given.is_some() || FlowTables::of(&table).is_empty();
-    let own = given.unwrap_or_default();
+    let has_collective = has_collective(&table)?;
+    let own = table.collective.take().unwrap_or_default();
     let seed = field_values::whole(&table.seed, 0..=i64::MAX, 1)? as u64;
     let placement = placement(&own, &table.fabric, &fabric, seed)?;
     let flows = scenario_flows(&table, &fabric, &placement, &link, folder)?;
-    flow_tables::check_end(&table.traffic, flows.as_ref().filter(|_| !has_collective))?;
+    let runs_alone = !has_collective && table.job.is_empty();
+    flow_tables::check_end(&table.traffic, flows.as_ref().filter(|_| runs_alone))?;
+    let around =
+        JobSurroundings { fabric: &fabric, placement: &placement, link: &link, link_table: &table.link, seed };
+    let jobs = jobs::jobs(&table.job, &around)?;
     let operation = method::operation(&own)?;
     let vector = vector::vector(&own, operation)?;
     let members = values::members(&own, fabric.hosts())?.unwrap_or(fabric.hosts());
-    let (method, choice) = method::method(&own, operation, &vector, &fabric, members)?;
+    let request = tree_request(&fabric, members);
+    let (method, choice) = method::method(&own, operation, &vector, (&fabric, &request), members)?;
     let collective = values::collective(&own, &link, fabric.hosts(), method, &vector)?;
     let hosts = match method {
         ScenarioMethod::Tree(_) => None,
@@ -322,6 +371,7 @@ fn read_packets(mut table: ScenarioTable, text: &str, file_name: &str) -> Result
         routing: link.routing,
         flows,
         has_collective,
+        jobs,
         qsnet: None,
         placement,
         source: Source {
@@ -334,6 +384,20 @@ fn read_packets(mut table: ScenarioTable, text: &str, file_name: &str) -> Result
     };
     check_operations(&scenario, place(&own.operations))?;
     Ok(scenario)
+}
+
+/// Whether a collective runs: if it is described, or nothing else is.
+fn has_collective(table: &ScenarioTable) -> Result<bool, SpannedError> {
+    match (&table.collective, table.job.first()) {
+        (Some(_), Some(job)) => Err(SpannedError::new(job.span(), "[collective] and [[job]] exclude each other")
+            .allowing("make the collective a job too")),
+        (given, job) => Ok(given.is_some() || job.is_none() && FlowTables::of(table).is_empty()),
+    }
+}
+
+/// A tree over the first hosts.
+fn tree_request(fabric: &Fabric, members: u32) -> TreeRequest {
+    if members == fabric.hosts() { TreeRequest::all() } else { TreeRequest::over((0..members).map(NodeId)) }
 }
 
 fn check_operations(scenario: &Scenario, span: std::ops::Range<usize>) -> Result<(), SpannedError> {

@@ -41,7 +41,7 @@ pub const CHECKS: [(&str, ResultCheck); 3] =
 type TreeAlgorithms = &'static [(&'static str, SimulatedOperation)];
 
 /// The operations, each with the algorithms that use the aggregation tree; the first of them is the default.
-pub const OPERATIONS: [(&str, HostOperation, TreeAlgorithms); 4] = [
+pub const OPERATIONS: [(&str, HostOperation, TreeAlgorithms); 7] = [
     ("allreduce", HostOperation::AllReduce, &[("aggregation", SimulatedOperation::AllReduce)]),
     ("reduce", HostOperation::Reduce, &[]),
     (
@@ -62,21 +62,26 @@ pub const OPERATIONS: [(&str, HostOperation, TreeAlgorithms); 4] = [
             ("multicast", SimulatedOperation::Barrier(CollectiveMethod::Multicast)),
         ],
     ),
+    ("reduce-scatter", HostOperation::ReduceScatter, &[]),
+    ("allgather", HostOperation::AllGather, &[]),
+    ("alltoall", HostOperation::AllToAll, &[]),
 ];
 
 /// A function from a radix to an algorithm; most have none and ignore it.
 type AlgorithmOfRadix = fn(u16) -> CollectiveAlgorithm;
 
 /// The algorithms among hosts.
-pub const HOST_ALGORITHMS: [(&str, AlgorithmOfRadix); 8] = [
+pub const HOST_ALGORITHMS: [(&str, AlgorithmOfRadix); 10] = [
     ("ring", |_| CollectiveAlgorithm::Ring),
     ("rabenseifner", |_| CollectiveAlgorithm::Rabenseifner),
     ("recursive-doubling", |_| CollectiveAlgorithm::RecursiveDoubling),
+    ("recursive-halving", |_| CollectiveAlgorithm::RecursiveHalving),
     ("recursive-k-ing", |radix| CollectiveAlgorithm::RecursiveKing { radix }),
     ("tree", |radix| CollectiveAlgorithm::Tree { radix }),
     ("chain", |_| CollectiveAlgorithm::Chain),
     ("scatter-allgather", |_| CollectiveAlgorithm::ScatterAllgather),
     ("dissemination", |radix| CollectiveAlgorithm::Dissemination { radix }),
+    ("pairwise", |_| CollectiveAlgorithm::Direct),
 ];
 
 /// The names of an operation and its algorithm.

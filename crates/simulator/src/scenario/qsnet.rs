@@ -246,6 +246,7 @@ pub(super) fn read(mut table: ScenarioTable, text: &str, file_name: &str) -> Res
         routing: usual.routing,
         flows: None,
         has_collective: true,
+        jobs: Vec::new(),
         qsnet: Some(qsnet),
         source: Source {
             file: file_name.to_owned(),
@@ -313,12 +314,13 @@ fn scenario(
 /// Rejects tables and fields of other networks.
 fn check_given(table: &ScenarioTable, text: &str) -> Result<(), SpannedError> {
     let tables = [
+        table.job.first().map(Spanned::span),
         table.traffic.first().map(Spanned::span),
         table.workload.as_ref().map(Spanned::span),
         table.training.as_ref().map(Spanned::span),
     ];
     if let Some(span) = tables.into_iter().flatten().next() {
-        return Err(SpannedError::new(span, "traffic and workloads run on InfiniBand and Ethernet")
+        return Err(SpannedError::new(span, "jobs, traffic and workloads run on InfiniBand and Ethernet")
             .allowing("with qsnet: [collective], [qsnet] and [[fault]]"));
     }
     let given: GivenFields = toml::from_str(text)?;

@@ -11,6 +11,7 @@ use crate::flows::{ClassRecord, FlowEngine, FlowFailure};
 use crate::network::{DeliveredPacket, NetworkHandler, SimulatedNetwork, Telemetry};
 use crate::packet::ChannelId;
 use crate::segmented::SegmentedCollective;
+use crate::shared_fabric::{SharedFabric, SharedFabricEnd, SharedFabricObserver};
 use crate::workload::{WorkloadExecutor, WorkloadSummary};
 
 /// A scenario, set up to run.
@@ -19,26 +20,52 @@ pub enum ScenarioRun {
     Tree(Box<SimulatedCollective>),
     /// Operations among hosts.
     Hosts(Box<SegmentedCollective>),
+    /// Several jobs at the same time.
+    Jobs(Box<SharedFabric>),
     /// Traffic and workloads without operations.
     Flows(Box<FlowRun>),
 }
 
+/// How far a run is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum RunProgress {
+    /// So many operations have ended.
+    Operations(u32),
+    /// Of traffic and workloads alone, which count as one operation: the share that is over, from 0 to 1.
+    Share(f64),
+}
+
+/// Events of the network between two looks at how far flows are.
+const EVENTS_OF_A_LOOK: u32 = 1 << 16;
+
 impl ScenarioRun {
     /// Runs operations one after another; stops early if one hangs. Flows alone count as one operation.
+    ///
+    /// # Panics
+    /// If the scenario has jobs, which [`Self::run_jobs`] runs.
     pub fn run(
         &mut self,
         operations: u32,
         observer: &mut dyn CollectiveObserver,
-        mut progress: impl FnMut(u32),
+        mut progress: impl FnMut(RunProgress),
     ) -> Vec<CollectiveTiming> {
         match self {
-            Self::Tree(run) => run.run(operations, observer, progress),
-            Self::Hosts(run) => run.run(operations, observer, progress),
+            Self::Tree(run) => run.run(operations, observer, |ended| progress(RunProgress::Operations(ended))),
+            Self::Hosts(run) => run.run(operations, observer, |ended| progress(RunProgress::Operations(ended))),
+            Self::Jobs(_) => panic!("jobs have an observer of their own"),
             Self::Flows(run) => {
-                let complete = run.run();
-                progress(1);
+                let complete = run.run(|share| progress(RunProgress::Share(share)));
+                progress(RunProgress::Operations(1));
                 vec![CollectiveTiming { reduce: None, complete }]
             }
+        }
+    }
+
+    /// Runs all operations of all jobs, and says how that ended; none if the scenario has no jobs.
+    pub fn run_jobs(&mut self, observer: &mut dyn SharedFabricObserver) -> Option<SharedFabricEnd> {
+        match self {
+            Self::Jobs(run) => Some(run.run(observer)),
+            Self::Tree(_) | Self::Hosts(_) | Self::Flows(_) => None,
         }
     }
 
@@ -47,6 +74,7 @@ impl ScenarioRun {
         let network = match self {
             Self::Tree(run) => run.network_mut(),
             Self::Hosts(run) => run.network_mut(),
+            Self::Jobs(run) => run.network_mut(),
             Self::Flows(run) => &mut run.network,
         };
         let telemetry = Telemetry::new(network.channel_count());
@@ -60,6 +88,7 @@ impl ScenarioRun {
         match self {
             Self::Tree(run) => run.network(),
             Self::Hosts(run) => run.network(),
+            Self::Jobs(run) => run.network(),
             Self::Flows(run) => &run.network,
         }
     }
@@ -72,7 +101,7 @@ impl ScenarioRun {
     pub fn tree(&self) -> Option<&AggregationTree> {
         match self {
             Self::Tree(run) => Some(run.tree()),
-            Self::Hosts(_) | Self::Flows(_) => None,
+            Self::Hosts(_) | Self::Jobs(_) | Self::Flows(_) => None,
         }
     }
 
@@ -80,6 +109,7 @@ impl ScenarioRun {
     pub fn rebuilds(&self) -> u32 {
         match self {
             Self::Tree(run) => run.rebuilds(),
+            Self::Jobs(run) => run.failed_trees(),
             Self::Hosts(_) | Self::Flows(_) => 0,
         }
     }
@@ -89,6 +119,7 @@ impl ScenarioRun {
         match self {
             Self::Tree(run) => run.ranks(),
             Self::Hosts(run) => run.ranks(),
+            Self::Jobs(run) => run.members(),
             Self::Flows(run) => run.network.topology().hosts(),
         }
     }
@@ -141,6 +172,7 @@ impl ScenarioRun {
         match self {
             Self::Tree(run) => run.memory(),
             Self::Hosts(run) => run.memory(),
+            Self::Jobs(run) => run.network().memory(),
             Self::Flows(run) => run.network.memory(),
         }
     }
@@ -185,10 +217,18 @@ impl FlowRun {
     }
 
     /// Runs until all flows have ended; none if some have not within the limit, or have failed.
-    fn run(&mut self) -> Option<SimSpan> {
+    fn run(&mut self, mut progress: impl FnMut(f64)) -> Option<SimSpan> {
         let end = SimTime::ZERO + self.limit;
         let is_done = |network: &SimulatedNetwork| network.flows::<FlowEngine>().is_none_or(FlowEngine::is_done);
-        self.network.run(&mut NoDriver, |_, network| network.now() > end || is_done(network));
+        let mut events = 0;
+        self.network.run(&mut NoDriver, |_, network| {
+            events += 1;
+            if events == EVENTS_OF_A_LOOK {
+                events = 0;
+                progress(network.flows::<FlowEngine>().map_or(1.0, |flows| flows.share_over(network.now())));
+            }
+            network.now() > end || is_done(network)
+        });
         let flows: &FlowEngine = self.network.flows()?;
         let is_workload_complete =
             flows.workload.as_ref().map(WorkloadExecutor::summary).is_none_or(|all| all.completed == all.operations);

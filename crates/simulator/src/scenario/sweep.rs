@@ -116,7 +116,9 @@ fn variant(
         rest /= values.len();
         settings.push((field.clone(), value_text(value)));
         if set(&mut table, field, value.clone()).is_err() {
-            let message = format!("{field}: a field of one table, such as link.rate");
+            let message = format!(
+                "{field}: no such table; fields are named as link.rate, job.bytes (of all jobs) or job.NAME.bytes (of one)"
+            );
             return Err(ScenarioError::new("", file_name, SpannedError::new(0..0, message)));
         }
     }
@@ -139,7 +141,7 @@ fn swept_fields(table: &Table, prefix: &str) -> Result<Vec<SweptField>, String> 
     Ok(fields)
 }
 
-/// Writes a value into a table, or into a table of it.
+/// Writes a value into a table, or into a table of it: of several, such as `[[job]]`, into all, or into the one that is named.
 fn set(table: &mut Table, field: &str, value: Value) -> Result<(), ()> {
     let Some((outer, inner)) = field.split_once('.') else {
         table.insert(field.to_owned(), value);
@@ -149,6 +151,19 @@ fn set(table: &mut Table, field: &str, value: Value) -> Result<(), ()> {
         Value::Table(outer) if !inner.contains('.') => {
             outer.insert(inner.to_owned(), value);
             Ok(())
+        }
+        Value::Array(tables) => {
+            let (name, leaf) = inner.rsplit_once('.').map_or((None, inner), |(name, leaf)| (Some(name), leaf));
+            let is_meant = |table: &&mut Table| match name {
+                Some(name) => table.get("name").and_then(Value::as_str) == Some(name),
+                None => true,
+            };
+            let mut written = 0;
+            for table in tables.iter_mut().filter_map(Value::as_table_mut).filter(is_meant) {
+                table.insert(leaf.to_owned(), value.clone());
+                written += 1;
+            }
+            if written == 0 { Err(()) } else { Ok(()) }
         }
         _ => Err(()),
     }
@@ -196,6 +211,26 @@ mod tests {
             ["collective.window=1 link.rate=SDR", "collective.window=2 link.rate=SDR"]
         );
         assert_eq!(settings(SMALL, &[]), [""]);
+    }
+
+    /// A field of several tables is that of all, or of the one with the name.
+    #[test]
+    fn fields_of_jobs_are_swept_in_all_jobs_or_in_one() {
+        let jobs = "[fabric]\nkind = \"k-ary-n-tree\"\nk = 2\nn = 3\n[[job]]\nname = \"a\"\nmembers = 2\n\
+                    [[job]]\nname = \"b\"\nmembers = 3\n";
+        let run = |field: &str| {
+            let field = SweptField::parse(field).expect("a field");
+            Scenario::parse_variants(jobs, "a.toml", &[field])
+        };
+        let variants = run("job.bytes=64,128").unwrap_or_else(|error| panic!("{error}"));
+        let bytes =
+            |variant: &ScenarioVariant| variant.scenario.jobs.iter().map(|job| job.bytes()).collect::<Vec<_>>();
+        assert_eq!(variants.iter().map(bytes).collect::<Vec<_>>(), [[64, 64], [128, 128]]);
+        let variants = run("job.b.members=4,5").unwrap_or_else(|error| panic!("{error}"));
+        let members =
+            |variant: &ScenarioVariant| variant.scenario.jobs.iter().map(|job| job.members()).collect::<Vec<_>>();
+        assert_eq!(variants.iter().map(members).collect::<Vec<_>>(), [[2, 4], [2, 5]]);
+        assert!(run("job.c.members=4").expect_err("no such job").message.contains("no such table"));
     }
 
     #[test]

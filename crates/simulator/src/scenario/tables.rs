@@ -24,6 +24,8 @@ pub(super) struct ScenarioTable {
     pub collective: Option<CollectiveTable>,
     pub qsnet: Option<Spanned<QsnetTable>>,
     #[serde(default)]
+    pub job: Vec<Spanned<JobTable>>,
+    #[serde(default)]
     pub traffic: Vec<Spanned<TrafficTable>>,
     pub workload: Option<Spanned<WorkloadTable>>,
     pub training: Option<Spanned<TrainingTable>>,
@@ -132,6 +134,90 @@ pub(super) struct QsnetTable {
     pub background: SpannedField<String>,
     pub background_bytes: SpannedField<i64>,
     pub host_noise: SpannedField<String>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct JobTable {
+    pub name: Option<Spanned<String>>,
+    pub members: SpannedField<i64>,
+    pub placement: SpannedField<String>,
+    pub hosts: SpannedField<Vec<Spanned<HostsOfList>>>,
+    pub start_us: SpannedField<f64>,
+    pub operation: SpannedField<String>,
+    pub algorithm: SpannedField<String>,
+    pub radix: SpannedField<i64>,
+    pub late_us: SpannedField<f64>,
+    pub operations: SpannedField<i64>,
+    pub element: SpannedField<String>,
+    pub operator: SpannedField<String>,
+    pub count: SpannedField<i64>,
+    pub bytes: SpannedField<i64>,
+    pub size_only_bytes: SpannedField<i64>,
+    pub segment_bytes: SpannedField<i64>,
+    pub mtu: SpannedField<i64>,
+    pub check: SpannedField<String>,
+    pub timeout_us: SpannedField<f64>,
+    pub retry_limit: SpannedField<i64>,
+    pub refusal_limit: SpannedField<i64>,
+    pub connection_window: SpannedField<i64>,
+    pub acknowledge_every: SpannedField<i64>,
+    pub window: SpannedField<i64>,
+    pub radix_limit: SpannedField<i64>,
+    pub repair_after_us: SpannedField<f64>,
+}
+
+/// An entry of a list of hosts: a host, or a range of them.
+#[derive(Deserialize, Debug)]
+#[serde(untagged, expecting = "a host's number, or a range such as \"0-15\"")]
+pub(super) enum HostsOfList {
+    Host(i64),
+    Range(String),
+}
+
+impl JobTable {
+    /// The fields that a job has in common with `[collective]`, for the functions that check them there.
+    pub(super) fn to_collective(&self) -> CollectiveTable {
+        CollectiveTable {
+            operation: self.operation.clone(),
+            algorithm: self.algorithm.clone(),
+            radix: self.radix.clone(),
+            late_us: self.late_us.clone(),
+            operations: self.operations.clone(),
+            element: self.element.clone(),
+            operator: self.operator.clone(),
+            count: self.count.clone(),
+            bytes: self.bytes.clone(),
+            size_only_bytes: self.size_only_bytes.clone(),
+            segment_bytes: self.segment_bytes.clone(),
+            mtu: self.mtu.clone(),
+            check: self.check.clone(),
+            timeout_us: self.timeout_us.clone(),
+            retry_limit: self.retry_limit.clone(),
+            refusal_limit: self.refusal_limit.clone(),
+            connection_window: self.connection_window.clone(),
+            acknowledge_every: self.acknowledge_every.clone(),
+            window: self.window.clone(),
+            radix_limit: self.radix_limit.clone(),
+            repair_after_us: self.repair_after_us.clone(),
+            // Of a job these fields are the job's own, or there are none.
+            members: None,
+            placement: None,
+            replication: None,
+            copies: None,
+            what_if_lanes: None,
+            framing: None,
+            control: None,
+            nak_turnaround_ns: None,
+            lane_feeds: None,
+            sharing: None,
+            resend_width: None,
+            pace: None,
+            resend_copies: None,
+            alternate_paths: None,
+            rebuild_us: None,
+        }
+    }
 }
 
 #[derive(Deserialize, Debug)]

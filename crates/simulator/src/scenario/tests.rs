@@ -406,6 +406,7 @@ fn the_field_list_is_complete() {
         ("link", small_with("[link]\nnonsense = 1\n")),
         ("collective", small_with("[collective]\nnonsense = 1\n")),
         ("qsnet", small_with("[qsnet]\nnonsense = 1\n")),
+        ("job", small_with("[[job]]\nnonsense = 1\n")),
         ("traffic", small_with("[[traffic]]\nnonsense = 1\n")),
         ("workload", small_with("[workload]\nnonsense = 1\n")),
         ("training", small_with("[training]\nnonsense = 1\n")),

@@ -22,8 +22,10 @@ pub(super) struct VectorSettings {
 /// Rejects fields without effect: a barrier carries nothing, and a broadcast reduces nothing.
 fn check_unused_fields(table: &CollectiveTable, operation: HostOperation) -> Result<(), SpannedError> {
     let (fields, message) = match operation {
-        HostOperation::AllReduce | HostOperation::Reduce => return Ok(()),
+        HostOperation::AllReduce | HostOperation::Reduce | HostOperation::ReduceScatter => return Ok(()),
         HostOperation::Broadcast => (vec![at(&table.operator)], "a broadcast reduces nothing"),
+        HostOperation::AllGather => (vec![at(&table.operator)], "an allgather reduces nothing"),
+        HostOperation::AllToAll => (vec![at(&table.operator)], "an alltoall reduces nothing"),
         HostOperation::Barrier => (
             vec![
                 at(&table.element),
@@ -60,7 +62,13 @@ pub(super) fn vector(table: &CollectiveTable, operation: HostOperation) -> Resul
     let elements = ElementType::ALL.map(|element| (element.name(), element));
     let operators = Operator::ALL.map(|operator| (operator.name(), operator));
     let element = choice(&table.element, &elements, ElementType::F64)?;
-    let usual = if operation == HostOperation::Broadcast { Operator::Max } else { Operator::Sum };
+    let usual = match operation {
+        // All elements have a maximum; nothing is reduced.
+        HostOperation::Broadcast | HostOperation::AllGather | HostOperation::AllToAll => Operator::Max,
+        HostOperation::AllReduce | HostOperation::Reduce | HostOperation::ReduceScatter | HostOperation::Barrier => {
+            Operator::Sum
+        }
+    };
     let operator = choice(&table.operator, &operators, usual)?;
     let kind = ReductionKind::new(element, operator).map_err(|error| {
         let span = at(&table.operator).or(at(&table.element)).unwrap_or(0..0);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use faults::RandomStream;
 use protocol::Payload;
-use protocol::collective::{CollectiveOperation, FoldOrder, ScheduleAction, ScheduleExecutor};
+use protocol::collective::{FoldOrder, ScheduleAction, ScheduleExecutor};
 use protocol::connection::OutgoingFrame;
 use topology::NodeId;
 use units::{OpId, Rank, SimSpan, SimTime};
 
+use super::blocks::SegmentBlocks;
 use super::host_link::{HostLinks, MessagePart};
 use super::message_transport::{LATE_ENTRY, SegmentMessage};
 use super::rank_progress::{RankProgress, RunningSegment};
@@ -38,6 +39,7 @@ pub(crate) struct SegmentedDriver {
     pub(super) hosts: Vec<NodeId>,
     /// The order in which the present operation is folded, if it is prescribed.
     order: Option<Arc<FoldOrder>>,
+    blocks: SegmentBlocks,
     pub(super) ranks: Vec<RankProgress>,
     pub(super) links: HostLinks,
     pub(super) messages: Slab<SegmentMessage>,
@@ -66,6 +68,7 @@ impl SegmentedDriver {
             parameters,
             hosts,
             order: None,
+            blocks: SegmentBlocks::default(),
             ranks: Vec::new(),
             links: HostLinks::default(),
             messages: Slab::default(),
@@ -121,6 +124,7 @@ impl SegmentedDriver {
     /// Sets what the next operation is, and the order in which it is folded, if that is prescribed.
     pub(crate) fn set_operation(&mut self, parameters: SegmentedParameters, order: Option<Arc<FoldOrder>>) {
         (self.parameters, self.order) = (parameters, order);
+        self.blocks.clear();
     }
 
     /// Lets all hosts enter operation `op`, those that are late by timer.
@@ -243,25 +247,14 @@ impl SegmentedDriver {
             return;
         }
         let collective = self.parameters.collective(self.op);
-        let contributes = match collective {
-            CollectiveOperation::Barrier => false,
-            CollectiveOperation::Broadcast { root } | CollectiveOperation::Scatter { root } => root == rank,
-            CollectiveOperation::Reduce { .. }
-            | CollectiveOperation::AllReduce { .. }
-            | CollectiveOperation::ReduceScatter { .. }
-            | CollectiveOperation::Scan { .. }
-            | CollectiveOperation::AllGather
-            | CollectiveOperation::Gather { .. }
-            | CollectiveOperation::AllToAll => true,
-        };
         let is_real = self.parameters.vector.contents != VectorContents::SizeOnly;
-        let own = if contributes && is_real {
+        let own = if collective.is_contributor(rank) && is_real {
             observer.contribution(rank, self.number(segment))
         } else {
             Payload::SizeOnly { bytes: self.parameters.vector.bytes_of(segment) }
         };
-        let schedule =
-            self.parameters.schedule(self.op, rank, segment, self.order.as_ref()).expect("validated at set-up");
+        let schedule = self.parameters.schedule(self.op, rank, segment, self.order.as_ref(), &mut self.blocks);
+        let schedule = schedule.expect("validated at set-up");
         let executor = ScheduleExecutor::new(schedule, own).expect("the contribution has the segment's length");
         let running = RunningSegment { executor, undelivered: 0, is_over: false };
         self.ranks[rank.index()].running.insert(segment, running);

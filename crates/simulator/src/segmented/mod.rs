@@ -7,9 +7,12 @@
 //! packets. After a timeout a connection takes another of the equal routes, so that a cut cable costs time and not the operation. If no
 //! route works, the operation fails on every host that has not completed it, with the two hosts that cannot reach each other.
 //!
+//! Reduce-scatter, allgather and alltoall divide each segment into one block per host (`blocks`).
+//!
 //! `driver` runs operations, `message_transport` carries messages, `host_link` is a connection between two hosts, `rank_progress` the
 //! segments of one host.
 
+mod blocks;
 mod driver;
 mod host_link;
 mod message_transport;
@@ -33,6 +36,7 @@ use crate::collective::{CollectiveObserver, CollectiveTiming, LinkReport, Operat
 use crate::counters::FabricCounters;
 use crate::fault::{FaultPlan, FaultPlanError};
 use crate::network::{LinkParameters, SimulatedNetwork};
+use blocks::SegmentBlocks;
 pub(crate) use driver::SegmentedDriver;
 
 /// An operation among hosts.
@@ -46,6 +50,19 @@ pub enum HostOperation {
     Reduce,
     /// Every host gets the reduction of all vectors.
     AllReduce,
+    /// Every host gets its block of the reduction of all vectors.
+    ReduceScatter,
+    /// Every host gets the blocks of all hosts.
+    AllGather,
+    /// Every host gets its block of the vector of every host.
+    AllToAll,
+}
+
+impl HostOperation {
+    /// Whether the vector is divided into one block for each host.
+    pub const fn has_blocks(self) -> bool {
+        matches!(self, Self::ReduceScatter | Self::AllGather | Self::AllToAll)
+    }
 }
 
 /// The parameters of a collective among hosts.
@@ -102,6 +119,9 @@ impl SegmentedParameters {
             HostOperation::Broadcast => CollectiveOperation::Broadcast { root },
             HostOperation::Reduce => CollectiveOperation::Reduce { root, kind },
             HostOperation::AllReduce => CollectiveOperation::AllReduce { kind },
+            HostOperation::ReduceScatter => CollectiveOperation::ReduceScatter { kind },
+            HostOperation::AllGather => CollectiveOperation::AllGather,
+            HostOperation::AllToAll => CollectiveOperation::AllToAll,
         }
     }
 
@@ -112,11 +132,17 @@ impl SegmentedParameters {
         rank: Rank,
         segment: u32,
         order: Option<&Arc<FoldOrder>>,
+        blocks: &mut SegmentBlocks,
     ) -> Result<CollectiveSchedule, ScheduleError> {
         let bytes = self.vector.bytes_of(segment);
         match order {
             Some(order) => {
                 CollectiveSchedule::ordered(self.algorithm, self.collective(op), rank, order.clone(), bytes)
+            }
+            None if self.operation.has_blocks() => {
+                // A layout exists for every group that has a schedule: a vector has at most 2^30 bytes.
+                let layout = blocks.layout(self, rank, segment).map_err(|_| ScheduleError::Size(self.members))?;
+                CollectiveSchedule::in_blocks(self.algorithm, self.collective(op), rank, layout)
             }
             None => CollectiveSchedule::new(self.algorithm, self.collective(op), rank, self.members, bytes),
         }
@@ -142,7 +168,9 @@ impl SegmentedCollective {
         seed: u64,
     ) -> Result<Self, SegmentedSetupError> {
         for segment in [0, parameters.vector.segments() - 1] {
-            parameters.schedule(OpId(0), Rank(0), segment, None).map_err(SegmentedSetupError::Schedule)?;
+            parameters
+                .schedule(OpId(0), Rank(0), segment, None, &mut SegmentBlocks::default())
+                .map_err(SegmentedSetupError::Schedule)?;
         }
         let mut network = SimulatedNetwork::new(fabric, link);
         network.set_faults(plan, seed).map_err(SegmentedSetupError::Plan)?;

@@ -229,3 +229,71 @@ fn a_cut_host_fails_the_operation_with_its_name() {
     let names_host_5 = |cause: &OperationFailure| matches!(cause, OperationFailure::Unreachable { from, to } if *from == Rank(5) || *to == Rank(5));
     assert!(observer.failures.iter().all(names_host_5), "{:?}", observer.failures[0]);
 }
+
+/// Every element says whose it is and where it was. Keeps what each host gets.
+struct Blocks {
+    elements: u64,
+    results: Vec<Vec<u64>>,
+}
+
+/// Above every position.
+const OWNER: u64 = 1 << 20;
+
+impl CollectiveObserver for Blocks {
+    fn contribution(&mut self, rank: Rank, _: OpId) -> Payload {
+        let vector = (0..self.elements).flat_map(|place| (u64::from(rank.0) * OWNER + place).to_le_bytes());
+        Payload::from(vector.collect::<Vec<u8>>())
+    }
+    fn delivered(&mut self, rank: Rank, op: OpId, result: &Payload) {
+        let bytes = result.bytes().unwrap_or_default();
+        let numbers = bytes.chunks_exact(8).map(|number| u64::from_le_bytes(number.try_into().expect("eight bytes")));
+        if op == OpId(0) {
+            self.results[rank.index()] = numbers.collect();
+        }
+    }
+    fn failed(&mut self, _: Rank, _: OpId, cause: OperationFailure) {
+        panic!("{cause}");
+    }
+}
+
+fn blocks_of(operation: HostOperation, algorithm: CollectiveAlgorithm, elements: u32) -> Vec<Vec<u64>> {
+    let parameters = parameters(operation, algorithm, 8 * elements);
+    let mut observer = Blocks { elements: elements.into(), results: vec![Vec::new(); 64] };
+    SegmentedCollective::new(fat_tree(), link(), parameters, &FaultPlan::default(), 1)
+        .expect("it can be set up")
+        .run(1, &mut observer, |_| ());
+    observer.results
+}
+
+/// Vectors shorter than the group, and of lengths that 64 does not divide.
+#[test]
+fn operations_over_blocks_give_every_host_what_is_its_own() {
+    use CollectiveAlgorithm::{Direct, RecursiveDoubling, RecursiveHalving, Ring, Tree};
+    for elements in [1, 63, 64, 100, 1_000] {
+        let cut = |block: u64| block * u64::from(elements) / 64;
+        let sum_of_owners = (0..64).sum::<u64>() * OWNER;
+        for algorithm in [Ring, RecursiveHalving, Tree { radix: 2 }] {
+            let results = blocks_of(HostOperation::ReduceScatter, algorithm, elements);
+            for (rank, result) in (0..64).zip(results) {
+                let block = (cut(rank)..cut(rank + 1)).map(|place| sum_of_owners + 64 * place);
+                assert_eq!(result, block.collect::<Vec<_>>(), "{algorithm}, {elements} elements, rank {rank}");
+            }
+        }
+        let all: Vec<u64> =
+            (0..64).flat_map(|owner| (cut(owner)..cut(owner + 1)).map(move |place| owner * OWNER + place)).collect();
+        for algorithm in [Ring, RecursiveDoubling] {
+            let results = blocks_of(HostOperation::AllGather, algorithm, elements);
+            assert!(results.iter().all(|result| *result == all), "{algorithm}, {elements} elements");
+        }
+        let results = blocks_of(HostOperation::AllToAll, Direct, elements);
+        for result in &results {
+            assert_eq!(result.len(), elements as usize);
+            assert!(result.is_sorted(), "blocks in the order of their hosts");
+        }
+        // Every element goes to one host.
+        let mut sent: Vec<u64> = results.into_iter().flatten().collect();
+        sent.sort_unstable();
+        let expected = (0..64).flat_map(|owner| (0..u64::from(elements)).map(move |place| owner * OWNER + place));
+        assert!(sent.into_iter().eq(expected), "{elements} elements");
+    }
+}

@@ -8,12 +8,12 @@ use topology::{AggregationTree, NodeId};
 use units::{Rank, SimSpan, SimTime};
 
 use crate::collective::{CollectiveMethod, CollectiveParameters, OperationFailure};
-use crate::segmented::HostOperation;
+use crate::segmented::{HostOperation, VectorContents};
 
 /// A group of hosts and its operations.
 #[derive(Clone, Debug)]
 pub struct FabricGroup {
-    /// Its hosts, in ascending order; rank `n` is the `n`-th.
+    /// Its hosts; rank `n` is the `n`-th. In ascending order, if any of its operations uses a tree.
     pub hosts: Vec<NodeId>,
     /// How its trees work. The fields that say what an operation is are those of each operation.
     pub tree: CollectiveParameters,
@@ -27,6 +27,17 @@ pub struct FabricGroup {
     pub operations: Vec<GroupOperation>,
     /// An operation that has not ended after this much virtual time counts as hung.
     pub hang_timeout: SimSpan,
+    /// What follows an operation that failed.
+    pub after_failure: AfterFailure,
+}
+
+/// What a group does when one of its operations has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AfterFailure {
+    /// The next operation, over new connections.
+    GoOn,
+    /// Nothing more, like a job that ends with its first error.
+    Stop,
 }
 
 /// One operation of a group.
@@ -42,6 +53,8 @@ pub struct GroupOperation {
     pub elements: u32,
     /// Elements of a segment; at least 1.
     pub segment_elements: u32,
+    /// What the elements are.
+    pub contents: VectorContents,
     /// It does not start before this time.
     pub not_before: SimTime,
 }
@@ -107,6 +120,8 @@ pub trait SharedFabricObserver {
     fn recomputed(&mut self, segment: GroupSegment, rank: Rank, result: &Payload);
     /// A rank's operation has failed.
     fn failed(&mut self, segment: GroupSegment, rank: Rank, cause: OperationFailure);
+    /// An operation has completed or failed at every rank.
+    fn ends(&mut self, _group: usize, _operation: usize, _now: SimTime) {}
 }
 
 /// Ignores all events: after the last operation there are none to judge.

@@ -9,7 +9,7 @@ use topology::{AggregationTree, TreeExclusions, TreeRequest};
 use units::{OpId, SimSpan, SimTime};
 
 use super::driver_set::{DriverSet, GroupDriver};
-use super::group::{FabricGroup, FoldReference, GroupMethod, GroupOperation, SharedFabricObserver};
+use super::group::{AfterFailure, FabricGroup, FoldReference, GroupMethod, GroupOperation, SharedFabricObserver};
 use super::reporters::{HostsPart, HostsReporter, PresentOperation, TreeReporter};
 use super::tree_setup::{broken_parts, contents, default_algorithm, fold_order, tree_operation};
 use crate::collective::{
@@ -18,7 +18,7 @@ use crate::collective::{
 };
 use crate::network::SimulatedNetwork;
 use crate::packet::DriverIndex;
-use crate::segmented::{HostOperation, SegmentedDriver, SegmentedParameters, SegmentedVector, VectorContents};
+use crate::segmented::{HostOperation, SegmentedDriver, SegmentedParameters, SegmentedVector};
 
 /// What a group is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +39,10 @@ pub(super) enum GroupRunState {
 
 /// How long the leader that notices a failure of the tree takes to tell the others, over connections that are not part of it (P-59).
 const NOTICE_DELAY: SimSpan = SimSpan::from_micros(20);
+
+/// Trees of a group that may fail. Later operations run among hosts, so that a fabric that damages everything does not use up the
+/// numbers of drivers.
+const MAX_FAILED_TREES: u32 = 256;
 
 /// A tree of the group and its driver.
 struct GroupTree {
@@ -123,7 +127,7 @@ impl GroupRun {
         !matches!(self.state, GroupRunState::Waiting | GroupRunState::Finished) && now >= self.hung_at
     }
 
-    fn ranks(&self) -> u32 {
+    pub(super) fn ranks(&self) -> u32 {
         self.group.hosts.len() as u32
     }
 
@@ -199,6 +203,9 @@ impl GroupRun {
     fn has_tree(&mut self, network: &mut SimulatedNetwork, drivers: &mut DriverSet) -> bool {
         if self.tree.is_some() {
             return true;
+        }
+        if self.failed_trees >= MAX_FAILED_TREES {
+            return false;
         }
         let request = TreeRequest {
             radix_limit: self.group.tree.radix_limit,
@@ -289,7 +296,7 @@ impl GroupRun {
             TreeProgress::Running => {}
             TreeProgress::Failed if network.now() < self.entered_at => self.leave_at = self.entered_at,
             TreeProgress::Failed => self.finish_among_hosts(network, drivers, observer),
-            TreeProgress::Completed => self.finish_operation(),
+            TreeProgress::Completed => self.finish_operation(network.now(), observer),
         }
     }
 
@@ -392,23 +399,27 @@ impl GroupRun {
         if !driver.is_over() {
             return;
         }
-        if driver.has_failed() {
+        let has_failed = driver.has_failed();
+        if has_failed {
             // Frames of the old connections may still be under way: the next operation needs new ones.
             drivers.retire(index);
             self.hosts = None;
         }
-        self.finish_operation();
+        self.finish_operation(network.now(), observer);
+        if has_failed && self.group.after_failure == AfterFailure::Stop {
+            self.state = GroupRunState::Finished;
+        }
     }
 
-    fn finish_operation(&mut self) {
+    fn finish_operation(&mut self, now: SimTime, observer: &mut dyn SharedFabricObserver) {
+        observer.ends(self.index, self.present.operation, now);
         self.present.operation += 1;
         let is_last = self.present.operation == self.group.operations.len();
         self.state = if is_last { GroupRunState::Finished } else { GroupRunState::Waiting };
     }
 
     fn host_parameters(&self, algorithm: CollectiveAlgorithm, part: HostsPart) -> SegmentedParameters {
-        let GroupOperation { operation, kind, elements, segment_elements, .. } = *self.spec();
-        let contents = VectorContents::Elements;
+        let GroupOperation { operation, kind, elements, segment_elements, contents, .. } = *self.spec();
         SegmentedParameters {
             operation,
             algorithm,

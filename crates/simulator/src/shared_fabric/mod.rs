@@ -25,7 +25,9 @@ use std::sync::Arc;
 use topology::Fabric;
 use units::{SimSpan, SimTime};
 
-pub use group::{FabricGroup, FoldReference, GroupMethod, GroupOperation, GroupSegment, SharedFabricObserver};
+pub use group::{
+    AfterFailure, FabricGroup, FoldReference, GroupMethod, GroupOperation, GroupSegment, SharedFabricObserver,
+};
 
 use crate::counters::FabricCounters;
 use crate::fault::{FaultPlan, FaultPlanError};
@@ -42,6 +44,8 @@ pub struct SharedFabric {
     groups: Vec<GroupRun>,
     /// The run stops after so many packet hops.
     max_hops: u64,
+    /// The last timer that only lets time pass.
+    wake_up: Option<SimTime>,
 }
 
 /// How a run ended.
@@ -91,7 +95,7 @@ impl SharedFabric {
         let mut network = SimulatedNetwork::new(fabric, link);
         network.set_faults(plan, seed)?;
         let groups = (0..).zip(groups).map(|(index, group)| GroupRun::new(index, group, seed)).collect();
-        Ok(Self { network, drivers: DriverSet::default(), groups, max_hops: u64::MAX })
+        Ok(Self { network, drivers: DriverSet::default(), groups, max_hops: u64::MAX, wake_up: None })
     }
 
     /// Stops the run after so many packet hops.
@@ -116,8 +120,7 @@ impl SharedFabric {
                 return SharedFabricEnd::Finished;
             }
             let waiting = self.groups.iter().map(GroupRun::wake_at).min().unwrap_or(SimTime::NEVER);
-            self.network.set_driver(WAKE_UP);
-            self.network.set_timer(waiting.max(self.network.now()), 0);
+            self.wake_at(waiting.max(self.network.now()));
             let max_hops = self.max_hops;
             self.network.run(&mut self.drivers, |drivers, network| {
                 drivers.needs_attention || network.now() >= waiting || network.counters.hops > max_hops
@@ -129,6 +132,15 @@ impl SharedFabric {
             if let Some(hung) = self.groups.iter().find(|group| group.is_hung(now)) {
                 return SharedFabricEnd::Hung { group: hung.index(), operation: hung.operation() };
             }
+        }
+    }
+
+    /// Sets the timer that lets time pass until then; the timer of an earlier call may do.
+    fn wake_at(&mut self, time: SimTime) {
+        if self.wake_up != Some(time) {
+            self.wake_up = Some(time);
+            self.network.set_driver(WAKE_UP);
+            self.network.set_timer(time, 0);
         }
     }
 
@@ -171,6 +183,19 @@ impl SharedFabric {
                 group.drop_lost_connections(&mut self.drivers);
             }
         }
+    }
+
+    /// Members of all groups.
+    pub fn members(&self) -> u32 {
+        self.groups.iter().map(GroupRun::ranks).sum()
+    }
+
+    pub(crate) fn network(&self) -> &SimulatedNetwork {
+        &self.network
+    }
+
+    pub(crate) fn network_mut(&mut self) -> &mut SimulatedNetwork {
+        &mut self.network
     }
 
     /// The present time.

@@ -11,14 +11,14 @@ use topology::{Fabric, NodeId};
 use units::{Rank, SimSpan, SimTime, Span};
 
 use super::{
-    FabricGroup, FoldReference, GroupMethod, GroupOperation, GroupSegment, SharedFabric, SharedFabricEnd,
-    SharedFabricObserver,
+    AfterFailure, FabricGroup, FoldReference, GroupMethod, GroupOperation, GroupSegment, SharedFabric,
+    SharedFabricEnd, SharedFabricObserver,
 };
 use crate::collective::{CollectiveMethod, CollectiveParameters, ContributionContents, OperationFailure};
 use crate::fault::{FaultKind, FaultPlan, FaultRule};
 use crate::link_rate::LinkRate;
 use crate::network::LinkParameters;
-use crate::segmented::HostOperation;
+use crate::segmented::{HostOperation, VectorContents};
 
 /// Every rank contributes its number; notes what it gets.
 #[derive(Default)]
@@ -63,6 +63,7 @@ fn allreduce(method: GroupMethod) -> GroupOperation {
         kind: ReductionKind::new(ElementType::U64, Operator::Sum).expect("defined"),
         elements: 1,
         segment_elements: 1,
+        contents: VectorContents::Elements,
         not_before: SimTime::ZERO,
     }
 }
@@ -86,6 +87,7 @@ fn group(hosts: impl IntoIterator<Item = u32>, operations: Vec<GroupOperation>) 
         window: 4,
         operations,
         hang_timeout: SimSpan::from_micros(1_000_000),
+        after_failure: AfterFailure::GoOn,
     }
 }
 

@@ -9,7 +9,7 @@ use units::{AdapterLane, Rank};
 use super::group::GroupOperation;
 use crate::collective::{CollectiveMethod, ContributionContents, LongVector, SimulatedOperation};
 use crate::network::SimulatedNetwork;
-use crate::segmented::HostOperation;
+use crate::segmented::{HostOperation, VectorContents};
 
 /// The algorithm of hosts that cannot have a tree.
 pub(super) fn default_algorithm(operation: HostOperation) -> CollectiveAlgorithm {
@@ -17,6 +17,8 @@ pub(super) fn default_algorithm(operation: HostOperation) -> CollectiveAlgorithm
         HostOperation::Barrier => CollectiveAlgorithm::Dissemination { radix: 2 },
         HostOperation::AllReduce => CollectiveAlgorithm::RecursiveDoubling,
         HostOperation::Broadcast | HostOperation::Reduce => CollectiveAlgorithm::Tree { radix: 2 },
+        HostOperation::ReduceScatter | HostOperation::AllGather => CollectiveAlgorithm::Ring,
+        HostOperation::AllToAll => CollectiveAlgorithm::Direct,
     }
 }
 
@@ -26,6 +28,9 @@ pub(super) fn tree_operation(operation: HostOperation, method: CollectiveMethod)
         HostOperation::Broadcast => SimulatedOperation::Broadcast(method),
         HostOperation::Reduce => SimulatedOperation::Reduce,
         HostOperation::AllReduce => SimulatedOperation::AllReduce,
+        HostOperation::ReduceScatter | HostOperation::AllGather | HostOperation::AllToAll => {
+            unreachable!("aggregation nodes have no operations over blocks")
+        }
     }
 }
 
@@ -35,10 +40,17 @@ pub(super) fn contents(spec: &GroupOperation) -> (ContributionContents, Option<L
         return (ContributionContents::SizeOnly { bytes: 0 }, None);
     }
     let (segments, kind) = (spec.segments(), spec.kind);
-    let count = spec.elements_of(0) as u16;
     let last_bytes = spec.elements_of(segments - 1) * kind.element_size() as u32;
     let long_vector = (segments > 1).then_some(LongVector { segments, last_bytes });
-    (ContributionContents::Real { kind, count }, long_vector)
+    let contents = match spec.contents {
+        VectorContents::SizeOnly => {
+            ContributionContents::SizeOnly { bytes: spec.elements_of(0) * kind.element_size() as u32 }
+        }
+        VectorContents::Elements | VectorContents::Digest { .. } => {
+            ContributionContents::Real { kind, count: spec.elements_of(0) as u16 }
+        }
+    };
+    (contents, long_vector)
 }
 
 /// The switches and cables that are down now, as a manager knows them.

@@ -1,6 +1,7 @@
-//! Chakra execution traces (MLCommons), in the JSON form that `chakra_jsonizer` writes: one file per rank, one object after another.
+//! Chakra execution traces (MLCommons): one file per rank, in protobuf form, or in the JSON form that `chakra_jsonizer` writes, one object
+//! after another.
 //!
-//! The first object of a file may be the trace's metadata; every other is a node with its dependencies. Computation and memory nodes
+//! The first object or message of a file may be the trace's metadata; every other is a node with its dependencies. Computation and memory nodes
 //! take their duration; sends, receives and collectives go over the fabric. Collectives of one process group (`pg_name`) have as
 //! members the ranks whose traces mention it; without a name, all ranks.
 
@@ -9,20 +10,24 @@ use std::collections::BTreeMap;
 use units::SimSpan;
 
 use super::chakra_node::{ChakraItem, ChakraNode, NodeClass};
+use super::chakra_protobuf::ProtobufNodes;
 use super::group_step::WorkloadCollective;
 use super::{
     MAX_COMPUTE_PICOS, MAX_MESSAGE_BYTES, MAX_OPERATIONS, Workload, WorkloadAction, WorkloadError, WorkloadOperation,
 };
 
-/// What to do with a trace that is not JSON.
-const NOT_JSON: &str = "not JSON: this looks like a trace in protobuf form; convert it with \
-    chakra_jsonizer --input_filename trace.0.et --output_filename trace.0.json";
-
 /// Parses the traces of all ranks, in the order of the ranks.
 ///
 /// # Errors
-/// If a trace is not valid: the number of the file, and the error with its line.
+/// If a trace is not valid: the number of the file, and the error with its line, or with the number of its message in protobuf form.
 pub fn parse_chakra(files: &[Vec<u8>]) -> Result<Workload, (usize, WorkloadError)> {
+    parse_traces(files).map_err(|(rank, error)| match json_text(&files[rank]) {
+        Some(_) => (rank, error),
+        None => (rank, error.in_message()),
+    })
+}
+
+fn parse_traces(files: &[Vec<u8>]) -> Result<Workload, (usize, WorkloadError)> {
     let mut workload = Workload::default();
     let mut groups = ProcessGroups::default();
     let mut totals = TraceTotals::default();
@@ -83,6 +88,47 @@ impl ProcessGroups {
     }
 }
 
+/// The operations of one rank while its trace is read.
+struct RankTrace<'t> {
+    rank: u32,
+    ranks: u32,
+    totals: &'t mut TraceTotals,
+    groups: &'t mut ProcessGroups,
+    operations: Vec<WorkloadOperation>,
+    /// The operation of each node.
+    numbers: BTreeMap<i64, u32>,
+    dependencies: Vec<Vec<i64>>,
+}
+
+impl RankTrace<'_> {
+    /// Adds a node, which stands at a line of a text or is a message of this number.
+    fn add(&mut self, node: &ChakraNode, line: u32) -> Result<(), WorkloadError> {
+        let wrong = |why: String| WorkloadError::new(line, why);
+        self.totals.add(node).map_err(wrong)?;
+        let action = action(node, self.rank, self.ranks, self.groups).map_err(wrong)?;
+        if self.numbers.insert(node.id(), self.operations.len() as u32).is_some() {
+            return Err(wrong(format!("two nodes have the id {}", node.id())));
+        }
+        self.dependencies.push(node.dependencies().collect());
+        self.operations.push(WorkloadOperation::new(action, line));
+        Ok(())
+    }
+
+    /// All nodes are there: each dependency is one of them.
+    fn finish(mut self) -> Result<Vec<WorkloadOperation>, WorkloadError> {
+        for (operation, needed) in self.operations.iter_mut().zip(self.dependencies) {
+            for id in needed {
+                let on = self.numbers.get(&id).ok_or_else(|| {
+                    let message = format!("depends on node {id}, which this trace does not have");
+                    WorkloadError::new(operation.line, message)
+                })?;
+                operation.after.push(*on);
+            }
+        }
+        Ok(self.operations)
+    }
+}
+
 fn parse_rank(
     bytes: &[u8],
     rank: u32,
@@ -90,13 +136,42 @@ fn parse_rank(
     totals: &mut TraceTotals,
     groups: &mut ProcessGroups,
 ) -> Result<Vec<WorkloadOperation>, WorkloadError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| WorkloadError::new(1, NOT_JSON))?;
-    if !text.trim_start().starts_with(['{', '[']) {
-        return Err(WorkloadError::new(1, NOT_JSON));
+    let (operations, numbers, dependencies) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut trace = RankTrace { rank, ranks, totals, groups, operations, numbers, dependencies };
+    match json_text(bytes) {
+        Some(text) => read_json(text, &mut trace)?,
+        None => read_protobuf(bytes, &mut trace)?,
     }
-    let mut operations = Vec::new();
-    let mut numbers: BTreeMap<i64, u32> = BTreeMap::new();
-    let mut dependencies: Vec<Vec<i64>> = Vec::new();
+    trace.finish()
+}
+
+/// The text of a trace in JSON form; none if it is in protobuf form. Both may begin with a bracket, because the length of a message can
+/// be that of one; but the number of a node's type is written behind the byte 24, which no JSON text has.
+fn json_text(bytes: &[u8]) -> Option<&str> {
+    let is_of_json = |byte: &u8| *byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r');
+    let begins_with_bracket = matches!(bytes.trim_ascii_start().first(), Some(b'{' | b'['));
+    let is_text = begins_with_bracket && bytes.iter().all(is_of_json);
+    if is_text { std::str::from_utf8(bytes).ok() } else { None }
+}
+
+fn read_protobuf(bytes: &[u8], trace: &mut RankTrace<'_>) -> Result<(), WorkloadError> {
+    if bytes.is_empty() {
+        return Err(WorkloadError::new(1, "an empty trace"));
+    }
+    let mut nodes = ProtobufNodes::new(bytes);
+    loop {
+        match nodes.next_node() {
+            Ok(Some(node)) => trace.add(&node, nodes.message())?,
+            Ok(None) => return Ok(()),
+            Err(why) => {
+                let message = format!("no Chakra trace: neither JSON nor, here, a message in protobuf form: {why}");
+                return Err(WorkloadError::new(nodes.message(), message));
+            }
+        }
+    }
+}
+
+fn read_json(text: &str, trace: &mut RankTrace<'_>) -> Result<(), WorkloadError> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<ChakraItem>();
     let (mut line, mut counted) = (1, 0);
     loop {
@@ -105,30 +180,15 @@ fn parse_rank(
         let start = start + (text[start..].len() - text[start..].trim_start().len());
         line += text[counted..start].matches('\n').count() as u32;
         counted = start;
-        let Some(item) = stream.next() else { break };
+        let Some(item) = stream.next() else { return Ok(()) };
         let item = item.map_err(|error| {
             let inner = (error.line() as u32).max(line);
             WorkloadError::new(inner, format!("not a Chakra node: {error}"))
         })?;
         for node in item.0 {
-            totals.add(&node).map_err(|why| WorkloadError::new(line, why))?;
-            let action = action(&node, rank, ranks, groups).map_err(|why| WorkloadError::new(line, why))?;
-            if numbers.insert(node.id(), operations.len() as u32).is_some() {
-                return Err(WorkloadError::new(line, format!("two nodes have the id {}", node.id())));
-            }
-            dependencies.push(node.dependencies().collect());
-            operations.push(WorkloadOperation::new(action, line));
+            trace.add(&node, line)?;
         }
     }
-    for (operation, needed) in operations.iter_mut().zip(dependencies) {
-        for id in needed {
-            let on = numbers.get(&id).ok_or_else(|| {
-                WorkloadError::new(operation.line, format!("depends on node {id}, which this trace does not have"))
-            })?;
-            operation.after.push(*on);
-        }
-    }
-    Ok(operations)
 }
 
 fn action(node: &ChakraNode, rank: u32, ranks: u32, groups: &mut ProcessGroups) -> Result<WorkloadAction, String> {
@@ -260,8 +320,11 @@ mod tests {
     fn errors_say_the_file_and_the_line() {
         let good = trace(1);
         let cases: [(Vec<u8>, &str); 10] = [
-            (b"\x0a\x08ChakraET".to_vec(), "chakra_jsonizer"),
-            (vec![0xff, 0xfe, 0x00], "chakra_jsonizer"),
+            (
+                b"\x0a\x08ChakraET".to_vec(),
+                "neither JSON nor, here, a message in protobuf form: a part of 10 bytes, and 9 are left",
+            ),
+            (vec![0xff, 0xfe, 0x00], "neither JSON nor, here, a message in protobuf form: a part of 16255 bytes"),
             (b"{".to_vec(), "not a Chakra node"),
             (good.replace("COMP_NODE", "FLY_NODE").into_bytes(), "unknown type"),
             (good.replace("[\"1\"]", "[\"77\"]").into_bytes(), "node 77"),

@@ -15,7 +15,7 @@ use super::MAX_OPERATIONS;
 /// What stands at the top of a file: one node, or several.
 pub(super) struct ChakraItem(pub(super) Vec<ChakraNode>);
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub(super) struct ChakraNode {
     id: Option<WholeNumber>,
     #[serde(rename = "type")]
@@ -42,6 +42,20 @@ pub(super) enum NodeClass {
     Collective,
 }
 
+impl NodeClass {
+    /// By the number of the type in `et_def.proto`.
+    pub(super) fn of_number(number: u64) -> Option<Self> {
+        Some(match number {
+            0 | 1 => Self::Metadata,
+            2..=4 => Self::Local,
+            5 => Self::Send,
+            6 => Self::Receive,
+            7 => Self::Collective,
+            _ => return None,
+        })
+    }
+}
+
 /// The attributes that a simulation needs; others are skipped.
 #[derive(Default)]
 pub(super) struct ChakraAttributes {
@@ -53,7 +67,45 @@ pub(super) struct ChakraAttributes {
     pub(super) process_group: Option<String>,
 }
 
+impl ChakraAttributes {
+    /// The attribute with the name of a collective's process group.
+    pub(super) const PROCESS_GROUP: &'static str = "pg_name";
+
+    /// Keeps an attribute, if it is one of those that are needed; of several with one name the first.
+    pub(super) fn set(&mut self, name: &str, number: Option<i64>, text: Option<String>) {
+        let place = match name {
+            "comm_type" => &mut self.collective,
+            "comm_size" => &mut self.size,
+            "comm_src" => &mut self.source,
+            "comm_dst" => &mut self.destination,
+            "comm_tag" => &mut self.tag,
+            Self::PROCESS_GROUP => {
+                self.process_group = self.process_group.take().or(text);
+                return;
+            }
+            _ => return,
+        };
+        *place = place.or(number);
+    }
+}
+
 impl ChakraNode {
+    pub(super) fn set_id(&mut self, id: i64) {
+        self.id = Some(WholeNumber(id));
+    }
+
+    pub(super) fn set_class(&mut self, class: NodeClass) {
+        self.class = Some(class);
+    }
+
+    pub(super) fn set_duration(&mut self, micros: i64) {
+        self.duration_micros = WholeNumber(micros);
+    }
+
+    pub(super) fn add_dependency(&mut self, id: i64) {
+        self.data_deps.0.push(id);
+    }
+
     /// Neither number nor type: the metadata of the trace.
     fn is_metadata(&self) -> bool {
         self.id.is_none() && self.class.is_none()
@@ -216,14 +268,7 @@ impl<'de> Deserialize<'de> for NodeClass {
             }
 
             fn visit_u64<E: Error>(self, number: u64) -> Result<NodeClass, E> {
-                Ok(match number {
-                    0 | 1 => NodeClass::Metadata,
-                    2..=4 => NodeClass::Local,
-                    5 => NodeClass::Send,
-                    6 => NodeClass::Receive,
-                    7 => NodeClass::Collective,
-                    _ => return Err(E::custom("a node of an unknown type")),
-                })
+                NodeClass::of_number(number).ok_or_else(|| E::custom("a node of an unknown type"))
             }
 
             fn visit_str<E: Error>(self, name: &str) -> Result<NodeClass, E> {
@@ -275,19 +320,7 @@ impl<'de> Deserialize<'de> for ChakraAttributes {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<ChakraAttributes, A::Error> {
                 let mut all = ChakraAttributes::default();
                 while let Some(attribute) = seq.next_element::<ChakraAttribute>()? {
-                    let place = match attribute.name.as_str() {
-                        "comm_type" => &mut all.collective,
-                        "comm_size" => &mut all.size,
-                        "comm_src" => &mut all.source,
-                        "comm_dst" => &mut all.destination,
-                        "comm_tag" => &mut all.tag,
-                        "pg_name" => {
-                            all.process_group = all.process_group.or(attribute.text);
-                            continue;
-                        }
-                        _ => continue,
-                    };
-                    *place = place.or(attribute.number.map(|number| number.0));
+                    all.set(&attribute.name, attribute.number.map(|number| number.0), attribute.text);
                 }
                 Ok(all)
             }

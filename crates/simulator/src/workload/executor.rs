@@ -154,6 +154,9 @@ pub(crate) struct WorkloadExecutor {
     has_failed: bool,
     /// Receives whose message is longer than they allow, with its bytes.
     too_long: BTreeMap<u32, u64>,
+    /// Operations, and steps of group operations: how many there are and how many are over.
+    steps: u64,
+    steps_over: u64,
     summary: WorkloadSummary,
 }
 
@@ -163,6 +166,7 @@ impl WorkloadExecutor {
         let (mut first, mut rank_of) = (Vec::new(), Vec::with_capacity(total));
         let (mut waiting, mut instances) = (Vec::with_capacity(total), Vec::with_capacity(total));
         let (mut dependents, mut start_dependents) = (vec![Vec::new(); total], vec![Vec::new(); total]);
+        let mut steps = total as u64;
         for (rank, operations) in workload.ranks.iter().enumerate() {
             let base = rank_of.len() as u32;
             first.push(base);
@@ -170,7 +174,8 @@ impl WorkloadExecutor {
             for (at, operation) in operations.iter().enumerate() {
                 rank_of.push(rank as u32);
                 instances.push(match operation.action {
-                    WorkloadAction::Group { group, .. } => {
+                    WorkloadAction::Group { group, operation, .. } => {
+                        steps += u64::from(operation.steps(workload.groups[group as usize].len() as u32));
                         let count = counts.entry(group).or_insert(0);
                         *count += 1;
                         *count - 1
@@ -206,6 +211,8 @@ impl WorkloadExecutor {
             now: SimTime::ZERO,
             has_failed: false,
             too_long: BTreeMap::new(),
+            steps,
+            steps_over: 0,
             summary,
         }
     }
@@ -218,6 +225,11 @@ impl WorkloadExecutor {
 
     pub(crate) fn is_done(&self) -> bool {
         self.has_failed || self.summary.completed == self.summary.operations
+    }
+
+    /// The share of its operations and their steps that are over, from 0 to 1.
+    pub(crate) fn share_over(&self) -> f64 {
+        self.steps_over as f64 / self.steps.max(1) as f64
     }
 
     /// When the last rank completed its last operation.
@@ -337,6 +349,7 @@ impl WorkloadExecutor {
             return;
         }
         self.summary.completed += 1;
+        self.steps_over += 1;
         let rank = self.rank_of[at as usize];
         self.summary.ranks[rank as usize].at = self.now;
         for dependent in std::mem::take(&mut self.dependents[at as usize]) {
@@ -450,6 +463,7 @@ impl WorkloadExecutor {
             return;
         };
         progress.step += 1;
+        self.steps_over += 1;
         let step = progress.step;
         let action = self.operation(at).action;
         let WorkloadAction::Group { operation, group, .. } = action else { return };

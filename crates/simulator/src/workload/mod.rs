@@ -7,6 +7,7 @@
 
 mod chakra;
 mod chakra_node;
+mod chakra_protobuf;
 mod executor;
 mod goal;
 mod group_step;
@@ -182,21 +183,28 @@ fn first_in_circle(operations: &[WorkloadOperation]) -> Option<u32> {
 /// Why a text is not a workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkloadError {
-    /// The line, from 1.
+    /// The line, or the message of a file in protobuf form, from 1.
     pub line: u32,
     /// What is wrong.
     pub message: String,
+    /// What is counted: `line` or `message`.
+    counted: &'static str,
 }
 
 impl WorkloadError {
     pub(crate) fn new(line: u32, message: impl Into<String>) -> Self {
-        Self { line, message: message.into() }
+        Self { line, message: message.into(), counted: "line" }
+    }
+
+    /// The same in a file whose messages are counted.
+    fn in_message(self) -> Self {
+        Self { counted: "message", ..self }
     }
 }
 
 impl fmt::Display for WorkloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.message)
+        write!(f, "{} {}: {}", self.counted, self.line, self.message)
     }
 }
 

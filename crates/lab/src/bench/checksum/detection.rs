@@ -11,7 +11,7 @@ use super::BenchChecksumArgs;
 use crate::CommandOutcome;
 use crate::number_format::group_digits;
 use crate::progress::{MESSAGE_AND_ETA, progress_bar};
-use crate::report::{format_table, page};
+use crate::report::{PageSection, PageVerdict, ReportPage, format_table};
 
 #[derive(Serialize)]
 struct DetectionReport {
@@ -31,6 +31,8 @@ struct AlgorithmRow {
     /// By the algorithm's own declaration, which decides whether it may be chosen.
     label: &'static str,
     errors: Vec<ErrorRow>,
+    #[serde(skip)]
+    is_weaker_than_labelled: bool,
     #[serde(skip)]
     rows: Vec<DetectionRow>,
 }
@@ -62,8 +64,19 @@ pub(super) fn run(arguments: &BenchChecksumArgs, algorithms: &[Algorithm]) -> Re
     Ok(outcome)
 }
 
-fn html(report: &DetectionReport) -> String {
-    page::html_page("Errors that checksums miss", &[(heading(report), page::html_table(&grid(report)))])
+fn html(report: &DetectionReport) -> ReportPage {
+    let weaker = report.algorithms.iter().filter(|row| row.is_weaker_than_labelled).map(|row| row.name);
+    let weaker: Vec<&str> = weaker.collect();
+    let verdict = match weaker.is_empty() {
+        true => PageVerdict::held(format!(
+            "all {} checksums are as strong as they are labelled.",
+            report.algorithms.len()
+        )),
+        false => PageVerdict::failed(format!("weaker than labelled: {}.", weaker.join(", "))),
+    };
+    ReportPage::new("Errors that checksums miss", verdict)
+        .seed(report.seed)
+        .section(PageSection::new(heading(report)).table(&grid(report)))
 }
 
 impl AlgorithmRow {
@@ -76,6 +89,7 @@ impl AlgorithmRow {
             strength: classify_strength(algorithm, rows).name(),
             label: algorithm.strength().name(),
             errors: errors.collect(),
+            is_weaker_than_labelled: classify_strength(algorithm, rows) < algorithm.strength(),
             rows: rows.to_vec(),
         }
     }

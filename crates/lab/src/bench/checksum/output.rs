@@ -6,7 +6,7 @@ use checksum::tuning::CopyStrategy;
 
 use super::{ChecksumBenchReport, RateRow};
 use crate::bench::byte_size::ByteSize;
-use crate::report::{format_table, line_chart, page};
+use crate::report::{Axis, ChartPoint, Figure, LineChart, PageSection, PageVerdict, ReportPage, format_table};
 
 /// `4 KiB`.
 pub fn format_size(bytes: usize) -> String {
@@ -86,30 +86,28 @@ pub(super) fn table(report: &ChecksumBenchReport) -> String {
     text
 }
 
-pub(super) fn html(report: &ChecksumBenchReport) -> String {
-    let mut sections = vec![("Machine".to_owned(), format!("<p>{}</p>", crate::report::escape(&heading(report))))];
-    for strategy in CopyStrategy::ALL {
-        sections.push((title(strategy).to_owned(), curves(report, strategy)));
-    }
-    for (title, rows) in tables(report) {
-        sections.push((title, page::html_table(&rows)));
-    }
-    page::html_page("Checksums on this machine", &sections)
+pub(super) fn html(report: &ChecksumBenchReport) -> ReportPage {
+    let verdict = format!("rates of all checksums measured at {} sizes of messages.", report.sizes.len());
+    let charts = CopyStrategy::ALL.map(|strategy| curves(report, strategy));
+    ReportPage::new("Checksums on this machine", PageVerdict::measured(verdict))
+        .about(heading(report))
+        .section(PageSection::new("Rates: median and range of the rounds").charts(charts.into_iter().flatten()))
+        .sections(tables(report).into_iter().map(|(title, rows)| PageSection::new(title).table(&rows)))
 }
 
 /// One line for each checksum.
-fn curves(report: &ChecksumBenchReport, strategy: CopyStrategy) -> String {
-    let Some(first) = report.sizes.first() else { return String::new() };
-    let series: Vec<(&str, Vec<(f64, f64)>)> = of_strategy(&first.rates, strategy)
-        .enumerate()
-        .map(|(number, named)| {
-            let points = report.sizes.iter().filter_map(|row| {
-                of_strategy(&row.rates, strategy).nth(number).map(|rate| (row.bytes as f64, rate.median_gb_per_s))
-            });
-            (named.name, points.collect())
-        })
-        .collect();
-    line_chart(&series, "bytes of a message", "GB/s")
+fn curves(report: &ChecksumBenchReport, strategy: CopyStrategy) -> Option<Figure> {
+    let first = report.sizes.first()?;
+    let chart = LineChart::new(title(strategy), Axis::new("size of a message").bytes(), Axis::new("rate, GB/s"));
+    let curve = |chart: LineChart, (number, named): (usize, &RateRow)| {
+        let points = report.sizes.iter().filter_map(|row| {
+            let rate = of_strategy(&row.rates, strategy).nth(number)?;
+            let point = ChartPoint::new(row.bytes as f64, rate.median_gb_per_s);
+            Some(point.spread(rate.slowest_gb_per_s, rate.fastest_gb_per_s))
+        });
+        chart.curve(named.name, points)
+    };
+    of_strategy(&first.rates, strategy).enumerate().fold(chart, curve).figure_if_any()
 }
 
 #[cfg(test)]

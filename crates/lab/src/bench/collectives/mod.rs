@@ -83,6 +83,8 @@ struct CollectivesBenchReport {
     open_mpi: Option<String>,
     scenes: Vec<CollectivesCaseReport>,
     node_memory: Option<NodeMemory>,
+    /// Scenes that could not be measured, among the notes.
+    failed: usize,
     notes: Vec<String>,
 }
 
@@ -119,7 +121,7 @@ pub(crate) fn run(arguments: &BenchCollectivesArgs) -> Result<CommandOutcome> {
     let steps = steps * u64::from(rounds) + u64::from(wanted(CollectivesCaseName::NodeMemory));
     let bar = progress_bar(steps, PROGRESS);
     let before = StealTime::now();
-    let mut reports = Vec::new();
+    let (mut reports, mut failed) = (Vec::new(), 0);
     for case in &cases {
         match case.measure(open_mpi.as_ref(), rounds, budget, &bar) {
             Ok(report) => reports.push(report),
@@ -127,6 +129,7 @@ pub(crate) fn run(arguments: &BenchCollectivesArgs) -> Result<CommandOutcome> {
                 let text = format!("{}: {error:#}", case.title);
                 // A case that was named must work. Otherwise the other cases are still worth reporting.
                 anyhow::ensure!(arguments.scene.is_empty(), text);
+                failed += 1;
                 notes.push(text);
             }
         }
@@ -145,6 +148,7 @@ pub(crate) fn run(arguments: &BenchCollectivesArgs) -> Result<CommandOutcome> {
         open_mpi: open_mpi.as_ref().map(|mpi| mpi.version.clone()),
         scenes: reports,
         node_memory,
+        failed,
         notes,
     };
     arguments.report.write(&report, output::table, output::html)?;

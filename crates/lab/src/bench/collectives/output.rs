@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use super::{CollectivesBenchReport, CollectivesCaseReport};
-use crate::report::{TableRows, format_table, page, with_header};
+use crate::report::{
+    Axis, Figure, PageSection, PageVerdict, PlaceChart, PlaceValue, ReportPage, TableRows, format_table, with_header,
+};
 
 fn rows(case: &CollectivesCaseReport) -> TableRows {
     let rows = case.rows.iter().map(|row| {
@@ -54,14 +56,43 @@ pub(super) fn table(report: &CollectivesBenchReport) -> String {
     text
 }
 
-pub(super) fn html(report: &CollectivesBenchReport) -> String {
-    let mut sections = vec![("Setup".to_owned(), page::paragraph(&heading(report)))];
+pub(super) fn html(report: &CollectivesBenchReport) -> ReportPage {
+    let measured = report.scenes.iter().map(|case| case.rows.len()).sum::<usize>();
+    let verdict = match report.failed {
+        0 => PageVerdict::measured(format!("{measured} times of collectives measured; every result was right.")),
+        failed => PageVerdict::failed(format!("{failed} scenes could not be measured (see the notes).")),
+    };
+    let mut page = ReportPage::new("Collectives", verdict).about(heading(report));
     for case in &report.scenes {
-        let ways: String = case.ways.iter().map(|way| page::paragraph(way)).collect();
-        sections.push((case.title.clone(), page::html_table(&rows(case)) + &ways));
+        page = page
+            .section(PageSection::new(&case.title).charts([chart(case)]).table(&rows(case)).paragraphs(&case.ways));
     }
-    for remark in remarks(report) {
-        sections.push(("Note".to_owned(), page::paragraph(&remark)));
+    let remarks = remarks(report);
+    if remarks.is_empty() { page } else { page.section(PageSection::new("Notes").paragraphs(remarks)) }
+}
+
+/// The times of all contenders, measure by measure.
+fn chart(case: &CollectivesCaseReport) -> Figure {
+    let mut measures: Vec<String> = Vec::new();
+    let mut contenders: Vec<String> = Vec::new();
+    for row in &case.rows {
+        let contender = row.contender.to_string();
+        if !measures.contains(&row.measure) {
+            measures.push(row.measure.clone());
+        }
+        if !contenders.contains(&contender) {
+            contenders.push(contender);
+        }
     }
-    page::html_page("Collectives", &sections)
+    let value = |measure: &String, contender: &str| {
+        let mut rows = case.rows.iter();
+        let row = rows.find(|row| row.measure == *measure && row.contender.to_string() == contender)?;
+        Some(row.micros.place_value())
+    };
+    let title = "Time of an operation: median and range of the rounds";
+    let chart = PlaceChart::new(title, Axis::new("time, us").logarithmic(), measures.clone());
+    let series = |contender: &str| -> Vec<Option<PlaceValue>> {
+        measures.iter().map(|measure| value(measure, contender)).collect()
+    };
+    contenders.iter().fold(chart, |chart, contender| chart.series(contender, series(contender))).figure()
 }

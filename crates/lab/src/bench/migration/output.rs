@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::measure::{AlternateCost, DisturbedLatency};
 use super::{MigrationBenchReport, TransitionTimes};
-use crate::report::format_table;
+use crate::bench::TrialSummary;
+use crate::report::{Axis, ChartPoint, LineChart, PageSection, PageVerdict, ReportPage, format_table};
 
 fn transition_rows(transitions: &[TransitionTimes]) -> Vec<Vec<String>> {
     let header = ["connections", "to ARMED, us", "to MIGRATED, us", "per connection, us", "ratio"];
@@ -72,29 +73,35 @@ pub(super) fn table(report: &MigrationBenchReport) -> String {
     text
 }
 
-pub(super) fn html(report: &MigrationBenchReport) -> String {
-    let line = |pick: fn(&TransitionTimes) -> f64| -> Vec<(f64, f64)> {
-        report.transitions.iter().map(|row| (row.connections as f64, pick(row))).collect()
+pub(super) fn html(report: &MigrationBenchReport) -> ReportPage {
+    let points = |pick: fn(&TransitionTimes) -> &TrialSummary| {
+        report.transitions.iter().map(move |row| pick(row).chart_point(row.connections as f64))
     };
-    let lines = [
-        ("MIGRATED to ARMED", line(|row| row.arming_us.median)),
-        ("ARMED to MIGRATED", line(|row| row.migrating_us.median)),
-    ];
-    let plot = crate::report::line_chart(&lines, "connections", "us");
-    let added = |rows: &[DisturbedLatency]| -> Vec<(f64, f64)> {
-        rows.iter().map(|row| (row.bytes as f64, row.per_connection_us.median.max(0.1))).collect()
-    };
-    let costs = [
-        ("by hand", added(&report.while_migrating)),
-        ("cut, noticed", added(&report.noticed_cut)),
-        ("cut, silent", added(&report.silent_cut)),
-    ];
-    let second = crate::report::line_chart(&costs, "bytes of a message", "us added per connection");
-    let mut sections = vec![("Transitions".to_owned(), plot), ("Added per connection".to_owned(), second)];
-    for (title, rows) in tables(report) {
-        sections.push((title, crate::report::page::html_table(&rows)));
+    let transitions = LineChart::new(
+        "Transitions: median and range of the trials",
+        Axis::new("connections").logarithmic(),
+        Axis::new("time, us").logarithmic(),
+    )
+    .curve("MIGRATED to ARMED", points(|row| &row.arming_us))
+    .curve("ARMED to MIGRATED", points(|row| &row.migrating_us));
+    fn added(rows: &[DisturbedLatency]) -> impl Iterator<Item = ChartPoint> {
+        rows.iter().map(|row| row.per_connection_us.chart_point(row.bytes as f64))
     }
-    let memory = format!("<p>Memory of an idle connection at one end: {:.0} B</p>", report.bytes_per_idle_connection);
-    sections.push(("Memory".to_owned(), memory));
-    crate::report::page::html_page("Path migration over loopback", &sections)
+    let costs = LineChart::new(
+        "Added for a connection: median and range of the trials",
+        Axis::new("size of a message").bytes(),
+        Axis::new("added, us").logarithmic(),
+    )
+    .curve("by hand", added(&report.while_migrating))
+    .curve("cut, noticed", added(&report.noticed_cut))
+    .curve("cut, silent", added(&report.silent_cut));
+    let most = report.transitions.iter().map(|row| row.connections).max().unwrap_or(0);
+    let verdict = format!("transitions of up to {most} connections measured; every connection stayed up.");
+    let memory = format!("Memory of an idle connection at one end: {:.0} B", report.bytes_per_idle_connection);
+    let charts = transitions.figure_if_any().into_iter().chain(costs.figure_if_any());
+    ReportPage::new("Path migration over loopback", PageVerdict::measured(verdict))
+        .about(format!("Both ends in one thread; medians of {} trials.", report.tries))
+        .section(PageSection::new("Transitions and their cost").charts(charts))
+        .sections(tables(report).into_iter().map(|(title, rows)| PageSection::new(title).table(&rows)))
+        .section(PageSection::new("Memory").paragraph(&memory))
 }

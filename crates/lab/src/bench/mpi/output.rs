@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use super::target_verdict::TargetVerdict;
 use super::{MpiBenchReport, MpiCaseReport, MpiRow, PerformanceTarget, hosts, messages};
-use crate::report::{TableRows, format_table, page, with_header};
+use crate::report::{
+    Axis, Figure, PageSection, PageVerdict, PlaceChart, PlaceValue, ReportPage, TableRows, format_table, with_header,
+};
 
 fn rows(case: &MpiCaseReport) -> TableRows {
     let row = |row: &MpiRow| {
@@ -62,10 +64,46 @@ pub(super) fn table(report: &MpiBenchReport) -> String {
     text + "\n" + &closing(report).join("\n") + "\n"
 }
 
-pub(super) fn html(report: &MpiBenchReport) -> String {
-    let paragraphs: String = closing(report).iter().map(|line| page::paragraph(line)).collect();
-    let mut all = vec![("Setup".to_owned(), page::paragraph(&heading(report)) + &paragraphs)];
-    all.extend(sections(report).into_iter().map(|(title, rows)| (title, page::html_table(&rows))));
-    all.extend(report.notes.iter().map(|note| ("Note".to_owned(), page::paragraph(note))));
-    page::html_page("MPI programs with and without Pleach", &all)
+pub(super) fn html(report: &MpiBenchReport) -> ReportPage {
+    let mut page = ReportPage::new("MPI programs with and without Pleach", verdict(report))
+        .about(heading(report))
+        .section(PageSection::new("Targets").paragraphs(closing(report)));
+    for case in &report.scenes {
+        page = page.section(PageSection::new(case.title).charts([chart(case)]));
+    }
+    let tables = sections(report).into_iter().map(|(title, rows)| PageSection::new(title).table(&rows));
+    let page = page.sections(tables);
+    match report.notes.is_empty() {
+        true => page,
+        false => page.section(PageSection::new("Notes").paragraphs(&report.notes)),
+    }
+}
+
+/// Whether the targets are met. What is within the spread is neither.
+fn verdict(report: &MpiBenchReport) -> PageVerdict {
+    let own = report.scenes.iter().flat_map(|case| &case.rows).filter_map(|row| row.verdict);
+    let verdicts: Vec<TargetVerdict> = own.chain(report.hosts.iter().flat_map(hosts::verdicts)).collect();
+    let count = |wanted: TargetVerdict| verdicts.iter().filter(|verdict| **verdict == wanted).count();
+    let [near, missed] = [TargetVerdict::WithinSpread, TargetVerdict::Missed].map(count);
+    let failures: usize = report.hosts.iter().map(hosts::failures).sum();
+    let sentence = format!(
+        "of {} targets {missed} are missed and {near} are within the spread; {failures} measurements failed.",
+        verdicts.len()
+    );
+    match (failures + missed, verdicts.is_empty()) {
+        (0, true) => PageVerdict::measured("no measurement has a target."),
+        (0, false) => PageVerdict::held(sentence),
+        _ => PageVerdict::failed(sentence),
+    }
+}
+
+/// The times without and with Pleach.
+fn chart(case: &MpiCaseReport) -> Figure {
+    let places = case.rows.iter().map(|row| format!("{}, {}", row.measure, row.mpi)).collect();
+    let of = |pick: fn(&MpiRow) -> PlaceValue| case.rows.iter().map(|row| Some(pick(row))).collect();
+    let title = format!("{}: median and range of the rounds", case.title);
+    PlaceChart::new(title, Axis::new("time, us").logarithmic(), places)
+        .series("without", of(|row| row.measured.plain.place_value()))
+        .series("with", of(|row| row.measured.with.place_value()))
+        .figure()
 }

@@ -3,7 +3,7 @@
 use super::link::PingpongPlacement;
 use super::{PingpongBenchReport, PingpongRow, PingpongTransport};
 use crate::bench::TrialSummary;
-use crate::report::{format_table, line_chart, page};
+use crate::report::{Axis, ChartPoint, LineChart, PageSection, PageVerdict, ReportPage, format_table};
 
 fn rows(report: &PingpongBenchReport) -> Vec<Vec<String>> {
     let unchecked = match report.transport {
@@ -65,7 +65,7 @@ pub(super) fn table(report: &PingpongBenchReport) -> String {
 /// Picks a result from a row, if it was measured.
 type Pick = fn(&PingpongRow) -> Option<&TrialSummary>;
 
-pub(super) fn html(report: &PingpongBenchReport) -> String {
+pub(super) fn html(report: &PingpongBenchReport) -> ReportPage {
     let unchecked = match report.transport {
         PingpongTransport::Udp => "ICRC only",
         PingpongTransport::Shm => "unchecked",
@@ -77,22 +77,23 @@ pub(super) fn html(report: &PingpongBenchReport) -> String {
         ("Open MPI", |row| row.open_mpi_us.as_ref()),
         ("limit", |row| row.limit_us.as_ref()),
     ];
-    let curves = |value: fn(&PingpongRow, &TrialSummary) -> f64| -> Vec<(&str, Vec<(f64, f64)>)> {
-        let curve = |pick: Pick| {
-            let points = report.rows.iter().filter_map(|row| Some((row.bytes as f64, value(row, pick(row)?))));
-            points.collect::<Vec<_>>()
-        };
-        let all = picks.iter().map(|(name, pick)| (*name, curve(*pick)));
-        all.filter(|(_, points)| !points.is_empty()).collect()
+    let rate = |row: &PingpongRow, us: f64| row.bytes as f64 / us / 1e3;
+    let latency = |row: &PingpongRow, times: &TrialSummary| times.chart_point(row.bytes as f64);
+    let bandwidth = |row: &PingpongRow, times: &TrialSummary| {
+        ChartPoint::new(row.bytes as f64, rate(row, times.median)).spread(rate(row, times.max), rate(row, times.min))
     };
-    let latency = line_chart(&curves(|_, summary| summary.median), "bytes", "microseconds");
-    let bandwidth = line_chart(&curves(|row, summary| row.bytes as f64 / summary.median / 1e3), "bytes", "GB/s");
-    let notes: String = report.notes.iter().map(|note| page::paragraph(note)).collect();
-    let sections = [
-        ("Setup".to_owned(), page::paragraph(&heading(report)) + &notes),
-        ("One-way latency".to_owned(), latency),
-        ("Bandwidth".to_owned(), bandwidth),
-        ("Numbers".to_owned(), page::html_table(&rows(report))),
+    let draw = |title: &str, unit: &str, point: &dyn Fn(&PingpongRow, &TrialSummary) -> ChartPoint| {
+        let chart = LineChart::new(title, Axis::new("size of a message").bytes(), Axis::new(unit).logarithmic());
+        let points = |pick: Pick| report.rows.iter().filter_map(move |row| Some(point(row, pick(row)?)));
+        picks.iter().fold(chart, |chart, (name, pick)| chart.curve(name, points(*pick))).figure()
+    };
+    let charts = [
+        draw("One-way latency: median and range of the rounds", "latency, us", &latency),
+        draw("Bandwidth: median and range of the rounds", "bandwidth, GB/s", &bandwidth),
     ];
-    page::html_page("Messages between two processes", &sections)
+    let verdict = format!("{} sizes of messages measured; every message came back unaltered.", report.rows.len());
+    ReportPage::new("Messages between two processes", PageVerdict::measured(verdict))
+        .about(heading(report))
+        .section(PageSection::new("Latency and bandwidth").charts(charts))
+        .section(PageSection::new("Numbers").table(&rows(report)).paragraphs(&report.notes))
 }

@@ -5,9 +5,10 @@ use std::fmt::Write;
 use super::simulated::{ChecksumLossPoint, ChecksumScheme};
 use super::{ChecksumsFindings, MEGABYTE};
 use crate::bench::pingpong::PingpongTransport;
-use crate::report::{TableRows, format_table, line_chart, page, with_header};
+use crate::report::{Axis, Figure, LineChart, PageSection, ReportPage, TableRows, format_table, with_header};
 use crate::reproduce::comparison::{Comparison, Gate, explain_differences, gated_sentence};
 use crate::reproduce::figure_charts::figure_charts;
+use crate::reproduce::summary::gate_section;
 
 fn comparison_rows(rows: &[Comparison]) -> TableRows {
     with_header(
@@ -72,7 +73,7 @@ fn simulated_rows(points: &[ChecksumLossPoint]) -> Vec<Vec<String>> {
 }
 
 /// The loss by message size, and what the paper prints for three of them.
-fn loss_chart(findings: &ChecksumsFindings) -> String {
+fn loss_chart(findings: &ChecksumsFindings) -> Figure {
     let points = &findings.computed.simulated;
     let printed =
         [("small-4k-simulated", 4_096.0), ("pipelined-64k-simulated", 65_536.0), ("long-jack", 16.0 * MEGABYTE)];
@@ -89,7 +90,9 @@ fn loss_chart(findings: &ChecksumsFindings) -> String {
         ("against copies", of(|point| point.lost_over_copies_percent)),
         ("published", published.collect()),
     ];
-    line_chart(&series, "bytes", "% of the bandwidth lost")
+    let axes = (Axis::new("size of a message").bytes(), Axis::new("bandwidth lost, %").logarithmic());
+    let chart = LineChart::new("Bandwidth lost by the size of a message", axes.0, axes.1);
+    series.into_iter().fold(chart, |chart, (name, points)| chart.curve(name, points)).figure()
 }
 
 fn measured_rows(findings: &ChecksumsFindings) -> Vec<Vec<String>> {
@@ -153,16 +156,19 @@ pub(super) fn table(findings: &ChecksumsFindings) -> String {
 }
 
 /// As an HTML page.
-pub(super) fn html(findings: &ChecksumsFindings) -> String {
-    let verdict: String = sentences(findings).iter().map(|sentence| page::paragraph(sentence)).collect();
-    let mut sections = vec![("Verdict".to_owned(), verdict), findings.summary.head_section()];
-    sections.push(("Loss by message size on jack, simulated".to_owned(), loss_chart(findings)));
+pub(super) fn html(findings: &ChecksumsFindings) -> ReportPage {
+    let summary = &findings.summary;
+    let mut page = summary
+        .page(TITLE, &findings.gates, findings.holds)
+        .section(PageSection::new("Loss by message size on jack, simulated").charts([loss_chart(findings)]));
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        let remarks: String = explain_differences(rows).lines().map(page::paragraph).collect();
-        let contents = figure_charts(rows) + &page::html_table(&comparison_rows(rows)) + &remarks;
-        sections.push((rows[0].figure.clone(), contents));
+        let section = PageSection::new(&rows[0].figure)
+            .charts(figure_charts(rows, &summary.robustness.seeds))
+            .table(&comparison_rows(rows))
+            .paragraphs(explain_differences(rows).lines());
+        page = page.section(section);
     }
-    sections.extend(tables(findings).into_iter().map(|(title, rows)| (title.to_owned(), page::html_table(&rows))));
-    sections.extend(findings.summary.tail_sections());
-    page::html_page(TITLE, &sections)
+    page.section(gate_section(&findings.gates))
+        .sections(tables(findings).into_iter().map(|(title, rows)| PageSection::new(title).table(&rows)))
+        .sections(summary.tail_sections())
 }

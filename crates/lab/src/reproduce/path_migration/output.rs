@@ -8,9 +8,10 @@ use super::slowdown_chart::slowdown_chart;
 use super::statistics::{format_optional, format_percent};
 use super::transitions::TransitionMeasurements;
 use super::{MeasuredFindings, PathMigrationFindings};
+use crate::bench::TrialSummary;
 use crate::bench::migration::DisturbedLatency;
 use crate::nas_kernels::RANKS;
-use crate::report::{TableRows, format_table, line_chart, page, with_header};
+use crate::report::{Axis, ChartPoint, LineChart, PageSection, ReportPage, TableRows, format_table, with_header};
 use crate::reproduce::comparison::{Gate, explain_differences, gated_sentence};
 
 /// For a number without a measurement.
@@ -221,50 +222,53 @@ pub(super) fn table(findings: &PathMigrationFindings) -> String {
 }
 
 /// As an HTML page.
-pub(super) fn html(findings: &PathMigrationFindings) -> String {
-    let verdict: String = statements(findings).iter().map(|sentence| page::paragraph(sentence)).collect();
-    let mut sections = vec![("Verdict".to_owned(), verdict), findings.summary.head_section()];
-    let remarks: String = explain_differences(&findings.comparisons).lines().map(page::paragraph).collect();
-    sections.push((
-        "Published, and by the model of the paper's adapter".to_owned(),
-        page::html_table(&comparisons(findings)) + &remarks,
-    ));
-    sections.extend(findings.adapter.charts(&findings.comparisons));
-    sections.push((
-        "Simulated transitions by connections".to_owned(),
-        simulated_output::transitions_chart(&findings.simulated),
-    ));
+pub(super) fn html(findings: &PathMigrationFindings) -> ReportPage {
+    let summary = &findings.summary;
+    let compared = PageSection::new("Published, and by the model of the paper's adapter")
+        .table(&comparisons(findings))
+        .paragraphs(explain_differences(&findings.comparisons).lines());
+    let mut page = summary
+        .page(TITLE, &findings.gates, findings.holds)
+        .seed(findings.seed)
+        .section(PageSection::new("Statements").paragraphs(statements(findings)))
+        .section(compared)
+        .sections(findings.adapter.charts(&findings.comparisons, &summary.robustness.seeds))
+        .section(
+            PageSection::new("Simulated transitions by connections")
+                .charts([simulated_output::transitions_chart(&findings.simulated)]),
+        );
     if let Some(measured) = &findings.measured {
-        sections.extend(measured_charts(measured));
+        page = page.sections(measured_charts(measured));
     }
-    sections.extend(tables(findings).into_iter().map(|(title, rows)| (title.to_owned(), page::html_table(&rows))));
-    sections.push(("Notes".to_owned(), notes(findings).iter().map(|note| page::paragraph(note)).collect()));
-    sections.extend(findings.summary.tail_sections());
-    page::html_page(TITLE, &sections)
+    page.sections(tables(findings).into_iter().map(|(title, rows)| PageSection::new(title).table(&rows)))
+        .section(PageSection::new("Notes").paragraphs(notes(findings)))
+        .sections(summary.tail_sections())
 }
 
-fn measured_charts(measured: &MeasuredFindings) -> [(String, String); 3] {
-    let points = |of: fn(&super::transitions::TransitionRow) -> f64| -> Vec<(f64, f64)> {
-        measured.transitions.rows.iter().map(|row| (row.connections as f64, of(row))).collect()
+fn measured_charts(measured: &MeasuredFindings) -> [PageSection; 3] {
+    let points = |of: fn(&super::transitions::TransitionRow) -> &TrialSummary| {
+        let rows = measured.transitions.rows.iter();
+        rows.map(move |row| of(row).chart_point(row.connections as f64))
     };
-    let by_count = [
-        ("MIGRATED to ARMED", points(|row| row.arming_us.median)),
-        ("ARMED to MIGRATED", points(|row| row.migrating_us.median)),
-    ];
-    let added = |rows: &[DisturbedLatency]| -> Vec<(f64, f64)> {
-        rows.iter().map(|row| (row.bytes as f64, row.per_connection_us.median.max(0.1))).collect()
-    };
-    let by_size = [
-        ("by hand", added(&measured.transitions.while_migrating)),
-        ("cut, noticed", added(&measured.transitions.noticed_cut)),
-        ("cut, silent", added(&measured.transitions.silent_cut)),
-    ];
+    let transitions =
+        LineChart::new("Transitions", Axis::new("connections").logarithmic(), Axis::new("time, us").logarithmic())
+            .curve("MIGRATED to ARMED", points(|row| &row.arming_us))
+            .curve("ARMED to MIGRATED", points(|row| &row.migrating_us));
+    fn added(rows: &[DisturbedLatency]) -> impl Iterator<Item = ChartPoint> {
+        rows.iter().map(|row| row.per_connection_us.chart_point(row.bytes as f64))
+    }
+    let by_size = LineChart::new(
+        "Added for a connection",
+        Axis::new("size of a message").bytes(),
+        Axis::new("added, us").logarithmic(),
+    )
+    .curve("by hand", added(&measured.transitions.while_migrating))
+    .curve("cut, noticed", added(&measured.transitions.noticed_cut))
+    .curve("cut, silent", added(&measured.transitions.silent_cut));
     [
-        ("This machine: slower than without a fault, %, run by run".to_owned(), slowdown_chart(&measured.kernels)),
-        ("This machine: transitions by connections".to_owned(), line_chart(&by_count, "connections", "us")),
-        (
-            "This machine: added per connection by size".to_owned(),
-            line_chart(&by_size, "bytes of a message", "us added per connection"),
-        ),
+        PageSection::new("This machine: slower than without a fault, %, run by run")
+            .charts([slowdown_chart(&measured.kernels)]),
+        PageSection::new("This machine: transitions by connections").charts(transitions.figure_if_any()),
+        PageSection::new("This machine: added per connection by size").charts(by_size.figure_if_any()),
     ]
 }

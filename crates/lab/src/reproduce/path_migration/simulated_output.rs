@@ -2,7 +2,7 @@
 
 use super::simulated::{SimulatedFigures, SimulatedSlowdown, SimulatedTransition};
 use super::statistics::format_optional;
-use crate::report::{TableRows, line_chart, with_header};
+use crate::report::{Axis, Figure, LineChart, TableRows, with_header};
 
 pub(super) fn tables(simulated: &SimulatedFigures) -> Vec<(&'static str, TableRows)> {
     let transitions = simulated.transitions.iter().map(|row| {
@@ -92,11 +92,12 @@ pub(super) fn notes(simulated: &SimulatedFigures) -> String {
     )
 }
 
-pub(super) fn transitions_chart(simulated: &SimulatedFigures) -> String {
-    let points = |of: fn(&SimulatedTransition) -> f64| -> Vec<(f64, f64)> {
-        simulated.transitions.iter().map(|row| (row.connections as f64, of(row))).collect()
+pub(super) fn transitions_chart(simulated: &SimulatedFigures) -> Figure {
+    let points = |of: fn(&SimulatedTransition) -> f64| {
+        simulated.transitions.iter().map(move |row| (row.connections as f64, of(row)))
     };
-    let series =
-        [("MIGRATED to ARMED", points(|row| row.arming_us)), ("ARMED to MIGRATED", points(|row| row.migrating_us))];
-    line_chart(&series, "connections", "us")
+    LineChart::new("Transitions", Axis::new("connections").logarithmic(), Axis::new("time, us").logarithmic())
+        .curve("MIGRATED to ARMED", points(|row| row.arming_us))
+        .curve("ARMED to MIGRATED", points(|row| row.migrating_us))
+        .figure()
 }

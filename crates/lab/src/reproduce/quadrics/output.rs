@@ -7,9 +7,12 @@ use super::points::{BackgroundLoad, ElanBarrier, ElanBroadcast, QuadricsPoint, Q
 use super::scale::{MulticastRootsPoint, QuadricsScalePoint};
 use super::{NODES, QUARTER_MEGABYTE, QuadricsFindings, SIZES};
 use crate::number_format::group_digits;
-use crate::report::{TableRows, format_table, histogram, line_chart, page, with_header};
+use crate::report::{
+    Axis, ChartPoint, Figure, LineChart, PageSection, ReportPage, TableRows, format_table, histogram, with_header,
+};
 use crate::reproduce::comparison::{Comparison, explain_differences, gated_sentence};
 use crate::reproduce::figure_charts::figure_charts;
+use crate::reproduce::summary::gate_section;
 
 /// As text.
 pub(super) fn table(findings: &QuadricsFindings) -> String {
@@ -48,50 +51,49 @@ pub(super) fn table(findings: &QuadricsFindings) -> String {
 }
 
 /// As an HTML page.
-pub(super) fn html(findings: &QuadricsFindings) -> String {
-    let mut sections = vec![("Verdict".to_owned(), format!("<p>{}</p>", verdict(findings)))];
-    sections.push(findings.summary.head_section());
-    let gates =
-        findings.gates.iter().map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.sentence()]);
-    sections.push(("Statements that must hold".to_owned(), page::html_table(&with_header(["", "statement"], gates))));
+pub(super) fn html(findings: &QuadricsFindings) -> ReportPage {
+    let summary = &findings.summary;
+    let mut page = summary
+        .page("Quadrics: hardware and software collectives", &findings.gates, findings.holds)
+        .seed(findings.seed)
+        .section(gate_section(&findings.gates));
     if !findings.scale.is_empty() {
-        let contents = format!("{}{}", scale_plot(&findings.scale), page::html_table(&scale(&findings.scale)));
-        sections.push(("Beyond the paper: barriers by nodes, in us".to_owned(), contents));
-        sections.push(("Beyond the paper: several roots".to_owned(), page::html_table(&roots(&findings.roots))));
+        let sizes = PageSection::new("Beyond the paper: barriers by nodes, in us");
+        page = page
+            .section(sizes.charts([scale_plot(&findings.scale)]).table(&scale(&findings.scale)))
+            .section(PageSection::new("Beyond the paper: several roots").table(&roots(&findings.roots)));
     }
-    let with_rows = |plots: Vec<String>, rows: &TableRows| page::charts(plots) + &page::html_table(rows);
-    let plots = BackgroundLoad::ALL.map(|load| barrier_plot(findings, load)).to_vec();
-    sections.push(("Barriers by nodes, mean in us".to_owned(), with_rows(plots, &barriers(findings))));
-    let contents = congestion_plot(findings) + &page::html_table(&congestion(&findings.congestion));
-    sections.push((CONGESTION.to_owned(), contents));
-    let plots = BackgroundLoad::ALL.into_iter().filter_map(|load| rate_plot(findings, load)).collect();
-    sections.push(("Broadcasts of 256 KB by nodes, in MB/s".to_owned(), with_rows(plots, &rates(findings))));
-    let plots = BackgroundLoad::ALL.map(|load| broadcast_plot(findings, load)).to_vec();
-    sections.push(("Broadcasts to 64 nodes by bytes, mean in us".to_owned(), with_rows(plots, &sizes(findings))));
+    let loads = BackgroundLoad::ALL;
+    let section =
+        |title: &str, plots: Vec<Figure>, rows: &TableRows| PageSection::new(title).charts(plots).table(rows);
+    let plots = loads.into_iter().filter_map(|load| barrier_plot(findings, load)).collect();
+    page = page.section(section("Barriers by nodes, mean in us", plots, &barriers(findings)));
+    page = page.section(section(CONGESTION, vec![congestion_plot(findings)], &congestion(&findings.congestion)));
+    let plots = loads.into_iter().filter_map(|load| rate_plot(findings, load)).collect();
+    page = page.section(section("Broadcasts of 256 KB by nodes, in MB/s", plots, &rates(findings)));
+    let plots = loads.into_iter().filter_map(|load| broadcast_plot(findings, load)).collect();
+    page = page.section(section("Broadcasts to 64 nodes by bytes, mean in us", plots, &sizes(findings)));
+    page = page.section(PageSection::new("Distributions").charts(distributions(findings)));
+    for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
+        let charts = figure_charts(rows, &summary.robustness.seeds);
+        page = page.section(section(&format!("Figure {}", rows[0].figure), charts, &with_remarks(rows)));
+    }
+    page.sections(summary.tail_sections())
+}
+
+/// Histograms of barriers on 64 nodes.
+fn distributions(findings: &QuadricsFindings) -> impl Iterator<Item = Figure> {
     let drawn = [
         (ElanBarrier::Hgsync, BackgroundLoad::Idle, "Hardware barrier on 64 nodes, idle"),
         (ElanBarrier::Hgsync, BackgroundLoad::Uniform, "Hardware barrier on 64 nodes, uniform load"),
         (ElanBarrier::Gsync, BackgroundLoad::Idle, "Software barrier on 64 nodes, idle"),
         (ElanBarrier::Gsync, BackgroundLoad::Uniform, "Software barrier on 64 nodes, uniform load"),
     ];
-    let distributions = drawn.map(|(barrier, load, title)| {
+    drawn.into_iter().filter_map(|(barrier, load, title)| {
         let point = QuadricsPoint::Barrier { barrier, nodes: 64, load };
-        let timing = findings.points.iter().find(|timing| timing.point == point);
-        timing.map_or_else(String::new, |timing| {
-            format!(
-                "<figure>{}<figcaption>{title}, {} calls</figcaption></figure>",
-                histogram(&timing.latency, title),
-                timing.calls
-            )
-        })
-    });
-    sections.push(("Distributions".to_owned(), page::charts(distributions)));
-    for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        let contents = figure_charts(rows) + &page::html_table(&with_remarks(rows));
-        sections.push((format!("Figure {}", rows[0].figure), contents));
-    }
-    sections.extend(findings.summary.tail_sections());
-    page::html_page("Quadrics: hardware and software collectives", &sections)
+        let timing = findings.points.iter().find(|timing| timing.point == point)?;
+        Some(histogram(&timing.latency, &format!("{title}, {} calls", timing.calls)))
+    })
 }
 
 fn verdict(findings: &QuadricsFindings) -> &'static str {
@@ -116,7 +118,7 @@ fn congestion(points: &[CongestionPoint]) -> TableRows {
     )
 }
 
-fn congestion_plot(findings: &QuadricsFindings) -> String {
+fn congestion_plot(findings: &QuadricsFindings) -> Figure {
     let points = &findings.congestion;
     let published = |id: &str| -> Vec<(f64, f64)> {
         let row = findings.comparisons.iter().find(|row| row.id == id);
@@ -136,7 +138,9 @@ fn congestion_plot(findings: &QuadricsFindings) -> String {
         ("hardware, published", published("slower-hgsync-uniform")),
         ("ratio, published", published("slower-ratio-uniform")),
     ];
-    line_chart(&series, "bytes of a background message", "times slower than idle")
+    let axes = (Axis::new("message of the background").bytes(), Axis::new("times slower than idle").logarithmic());
+    let chart = LineChart::new("Barriers under load", axes.0, axes.1);
+    series.into_iter().fold(chart, |chart, (name, points)| chart.curve(name, points)).figure()
 }
 
 fn comparisons(rows: &[Comparison]) -> TableRows {
@@ -182,7 +186,7 @@ fn roots(roots: &[MulticastRootsPoint]) -> TableRows {
 /// Picks a time from a size.
 type Micros = fn(&QuadricsScalePoint) -> Option<f64>;
 
-fn scale_plot(sizes: &[QuadricsScalePoint]) -> String {
+fn scale_plot(sizes: &[QuadricsScalePoint]) -> Figure {
     let columns: [(&str, Micros); 5] = [
         ("polled", |size| Some(size.polled_us)),
         ("folded", |size| Some(size.folded_us)),
@@ -190,59 +194,63 @@ fn scale_plot(sizes: &[QuadricsScalePoint]) -> String {
         ("polled, loaded", |size| size.polled_loaded_us),
         ("folded, loaded", |size| size.folded_loaded_us),
     ];
-    let series: Vec<(&str, Vec<(f64, f64)>)> = columns
-        .iter()
-        .map(|(name, us)| (*name, sizes.iter().filter_map(|size| Some((f64::from(size.nodes), us(size)?))).collect()))
-        .filter(|(_, points): &(_, Vec<_>)| !points.is_empty())
-        .collect();
-    line_chart(&series, "nodes", "us")
+    let chart =
+        LineChart::new("Barriers by nodes", Axis::new("nodes").logarithmic(), Axis::new("time, us").logarithmic());
+    let of = |us: Micros| sizes.iter().filter_map(move |size| Some((f64::from(size.nodes), us(size)?)));
+    columns.into_iter().fold(chart, |chart, (name, us)| chart.curve(name, of(us))).figure()
 }
 
-fn micros(points: &[QuadricsPointTiming], point: QuadricsPoint) -> Option<f64> {
-    points.iter().find(|timing| timing.point == point).map(|timing| timing.latency.mean_ns / 1e3)
+/// The mean of a point, with the range from the median to the 99th percentile of its calls.
+fn chart_point(points: &[QuadricsPointTiming], x: u32, point: QuadricsPoint) -> Option<ChartPoint> {
+    let timing = points.iter().find(|timing| timing.point == point)?;
+    let [mean, median, p99] = [timing.latency.mean_ns, timing.latency.median_ns, timing.latency.p99_ns];
+    let drawn = ChartPoint::new(f64::from(x), mean / 1e3);
+    // One call, or calls that are all alike, have no range.
+    Some(if p99 > median { drawn.spread(median.min(mean) / 1e3, p99.max(mean) / 1e3) } else { drawn })
 }
 
-fn barrier_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
-    let series: Vec<(&str, Vec<(f64, f64)>)> = ElanBarrier::ALL
-        .iter()
-        .map(|barrier| {
-            let at = |nodes: u32| {
-                let point = QuadricsPoint::Barrier { barrier: *barrier, nodes, load };
-                Some((f64::from(nodes), micros(&findings.points, point)?))
-            };
-            (barrier.label(), NODES.into_iter().filter_map(at).collect())
-        })
-        .collect();
-    line_chart(&series, &format!("nodes, {}", load.label()), "us")
+/// The times under a load; none if they were not simulated.
+fn barrier_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> Option<Figure> {
+    let title = format!("Barriers, {}: mean, and from the median to the 99th percentile", load.label());
+    let chart = LineChart::new(title, Axis::new("nodes").logarithmic(), Axis::new("time, us"));
+    let at = |barrier: ElanBarrier, nodes: u32| {
+        chart_point(&findings.points, nodes, QuadricsPoint::Barrier { barrier, nodes, load })
+    };
+    let curve = |chart: LineChart, barrier: ElanBarrier| {
+        chart.curve(barrier.label(), NODES.into_iter().filter_map(|nodes| at(barrier, nodes)))
+    };
+    ElanBarrier::ALL.into_iter().fold(chart, curve).figure_if_any()
 }
 
-fn broadcast_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> String {
-    let series = ElanBroadcast::VARIANTS.map(|(broadcast, memory)| {
+fn broadcast_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> Option<Figure> {
+    let title = format!("Broadcasts, {}: mean, and from the median to the 99th percentile", load.label());
+    let chart = LineChart::new(title, Axis::new("size of a message").bytes(), Axis::new("time, us").logarithmic());
+    let curve = |chart: LineChart, (broadcast, memory): (ElanBroadcast, _)| {
         let at = |bytes: u32| {
             let point = QuadricsPoint::Broadcast { broadcast, bytes, memory, nodes: 64, load };
-            Some((f64::from(bytes), micros(&findings.points, point)?))
+            chart_point(&findings.points, bytes, point)
         };
-        (broadcast.label(memory), SIZES.into_iter().filter_map(at).collect::<Vec<_>>())
-    });
-    line_chart(&non_empty(series), &format!("bytes, {}", load.label()), "us")
+        chart.curve(broadcast.label(memory), SIZES.into_iter().filter_map(at))
+    };
+    ElanBroadcast::VARIANTS.into_iter().fold(chart, curve).figure_if_any()
 }
 
 /// The rates under a load; none if they were not simulated.
-fn rate_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> Option<String> {
-    let series = ElanBroadcast::VARIANTS.map(|(broadcast, memory)| {
+fn rate_plot(findings: &QuadricsFindings, load: BackgroundLoad) -> Option<Figure> {
+    let title = format!("Broadcasts of 256 KB, {}", load.label());
+    let chart = LineChart::new(title, Axis::new("nodes").logarithmic(), Axis::new("bandwidth, MB/s"));
+    let curve = |chart: LineChart, (broadcast, memory): (ElanBroadcast, _)| {
         let at = |nodes: u32| {
             let point = QuadricsPoint::Broadcast { broadcast, bytes: QUARTER_MEGABYTE, memory, nodes, load };
             Some((f64::from(nodes), f64::from(QUARTER_MEGABYTE) / micros(&findings.points, point)?))
         };
-        (broadcast.label(memory), NODES.into_iter().filter_map(at).collect::<Vec<_>>())
-    });
-    let series = non_empty(series);
-    (!series.is_empty()).then(|| line_chart(&series, &format!("nodes, {}", load.label()), "MB/s"))
+        chart.curve(broadcast.label(memory), NODES.into_iter().filter_map(at))
+    };
+    ElanBroadcast::VARIANTS.into_iter().fold(chart, curve).figure_if_any()
 }
 
-/// The series with at least one point.
-fn non_empty<const N: usize>(series: [(&str, Vec<(f64, f64)>); N]) -> Vec<(&str, Vec<(f64, f64)>)> {
-    series.into_iter().filter(|(_, points)| !points.is_empty()).collect()
+fn micros(points: &[QuadricsPointTiming], point: QuadricsPoint) -> Option<f64> {
+    points.iter().find(|timing| timing.point == point).map(|timing| timing.latency.mean_ns / 1e3)
 }
 
 /// A name and its numbers; none if one was not measured.

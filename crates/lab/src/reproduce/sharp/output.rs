@@ -5,10 +5,11 @@ use std::fmt::Write;
 use super::scale::SharpScalePoint;
 use super::{ScoreCount, SharpFindings, TableScore, deviation};
 use crate::number_format::group_digits;
-use crate::report::{TableRows, format_table, line_chart, page, with_header};
+use crate::report::{Axis, Figure, LineChart, PageSection, ReportPage, TableRows, format_table, with_header};
 use crate::reproduce::calibration::RowLabel;
 use crate::reproduce::comparison::{Comparison, explain_differences, gated_sentence};
 use crate::reproduce::figure_charts::figure_charts;
+use crate::reproduce::summary::gate_section;
 
 /// As text.
 pub(super) fn table(findings: &SharpFindings) -> String {
@@ -36,23 +37,27 @@ pub(super) fn table(findings: &SharpFindings) -> String {
 }
 
 /// As an HTML page.
-pub(super) fn html(findings: &SharpFindings) -> String {
-    let mut sections = vec![("Verdict".to_owned(), format!("<p>{}</p>", verdict(findings)))];
-    sections.push(findings.summary.head_section());
-    sections.push(("Numbers within their tolerance".to_owned(), page::html_table(&scores(&findings.scores))));
-    let gates =
-        findings.gates.iter().map(|gate| [if gate.holds { "holds" } else { "broken" }.to_owned(), gate.sentence()]);
-    sections.push(("Statements that must hold".to_owned(), page::html_table(&with_header(["", "statement"], gates))));
+pub(super) fn html(findings: &SharpFindings) -> ReportPage {
+    let summary = &findings.summary;
+    let mut page = summary
+        .page("SHArP: aggregation in the network", &findings.gates, findings.holds)
+        .about("8 leaf switches with up to 128 hosts.")
+        .seed(findings.seed)
+        .section(PageSection::new("Numbers within their tolerance").table(&scores(&findings.scores)))
+        .section(gate_section(&findings.gates));
     if !findings.scale.is_empty() {
-        let contents = format!("{}{}", plot(&findings.scale), page::html_table(&scale(&findings.scale)));
-        sections.push(("Beyond the paper: allreduce of 8 bytes on fat trees".to_owned(), contents));
+        let section = PageSection::new("Beyond the paper: allreduce of 8 bytes on fat trees")
+            .charts([plot(&findings.scale)])
+            .table(&scale(&findings.scale));
+        page = page.section(section);
     }
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        let contents = format!("{}{}", figure_charts(rows), page::html_table(&with_remarks(rows)));
-        sections.push((format!("Table {}", rows[0].figure), contents));
+        let section = PageSection::new(format!("Table {}", rows[0].figure))
+            .charts(figure_charts(rows, &summary.robustness.seeds))
+            .table(&with_remarks(rows));
+        page = page.section(section);
     }
-    sections.extend(findings.summary.tail_sections());
-    page::html_page("SHArP: aggregation in the network", &sections)
+    page.sections(summary.tail_sections())
 }
 
 fn verdict(findings: &SharpFindings) -> &'static str {
@@ -115,28 +120,23 @@ fn scale(sizes: &[SharpScalePoint]) -> TableRows {
 /// Picks a time from a size.
 type Micros = fn(&SharpScalePoint) -> Option<f64>;
 
-/// Latency by hosts: aggregation and hosts alone, for each switch radix.
-fn plot(sizes: &[SharpScalePoint]) -> String {
+/// Latency by hosts: aggregation and hosts alone, for each number of ports of a switch.
+fn plot(sizes: &[SharpScalePoint]) -> Figure {
     let mut radices: Vec<u32> = sizes.iter().map(|size| size.radix).collect();
     radices.sort_unstable();
     radices.dedup();
-    let of = |radix: u32, us: Micros| -> Vec<(f64, f64)> {
-        let alike = sizes.iter().filter(|size| size.radix == radix);
-        alike.filter_map(|size| Some((f64::from(size.hosts), us(size)?))).collect()
+    let of = |radix: u32, us: Micros| {
+        let alike = sizes.iter().filter(move |size| size.radix == radix);
+        alike.filter_map(move |size| Some((f64::from(size.hosts), us(size)?)))
     };
     let series_of: [(&str, Micros); 2] =
         [("aggregation", |size| Some(size.connections_us)), ("hosts alone", |size| size.hosts_us)];
-    let mut series = Vec::new();
+    let title = "Time of an allreduce of 8 bytes, by ports of a switch";
+    let mut chart = LineChart::new(title, Axis::new("hosts").logarithmic(), Axis::new("time, us"));
     for (name, us) in series_of {
         for radix in &radices {
-            series.push((format!("{name}, {radix}"), of(*radix, us)));
+            chart = chart.curve(&format!("{name}, {radix}"), of(*radix, us));
         }
     }
-    let series: Vec<(&str, Vec<(f64, f64)>)> = series
-        .iter()
-        .filter(|(_, points)| !points.is_empty())
-        .map(|(name, points)| (name.as_str(), points.clone()))
-        .collect();
-    let ports: Vec<String> = radices.iter().map(u32::to_string).collect();
-    line_chart(&series, &format!("hosts, by ports of a switch ({})", ports.join(", ")), "us")
+    chart.figure()
 }

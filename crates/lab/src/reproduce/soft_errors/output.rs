@@ -2,9 +2,12 @@
 
 use super::SoftErrorsFindings;
 use super::points::SoftErrorPoint;
-use crate::report::{TableRows, format_table, page, with_header};
+use crate::report::{
+    Axis, Figure, PageSection, PlaceChart, PlaceValue, ReportPage, TableRows, format_table, with_header,
+};
 use crate::reproduce::comparison::{Comparison, explain_differences, gated_sentence};
 use crate::reproduce::figure_charts::figure_charts;
+use crate::reproduce::summary::gate_section;
 
 const TITLE: &str = "Soft errors on fabric-based collectives";
 
@@ -55,17 +58,32 @@ pub(super) fn table(findings: &SoftErrorsFindings) -> String {
 }
 
 /// As an HTML page: each figure drawn again, and the tables.
-pub(super) fn html(findings: &SoftErrorsFindings) -> String {
-    let verdict = page::paragraph(&subject(findings)) + &page::paragraph(gated_sentence(findings.holds));
-    let mut sections = vec![("Verdict".to_owned(), verdict), findings.summary.head_section()];
+pub(super) fn html(findings: &SoftErrorsFindings) -> ReportPage {
+    let summary = &findings.summary;
+    let mut page = summary.page(TITLE, &findings.gates, findings.holds).about(subject(findings)).seed(findings.seed);
     for rows in findings.comparisons.chunk_by(|a, b| a.figure == b.figure) {
-        let remarks: String = explain_differences(rows).lines().map(page::paragraph).collect();
-        let contents = figure_charts(rows) + &page::html_table(&comparisons(rows)) + &remarks;
-        sections.push((format!("Figure {}", rows[0].figure), contents));
+        let section = PageSection::new(format!("Figure {}", rows[0].figure))
+            .charts(figure_charts(rows, &summary.robustness.seeds))
+            .table(&comparisons(rows))
+            .paragraphs(explain_differences(rows).lines());
+        page = page.section(section);
     }
-    let gates: String = findings.gates.iter().map(|gate| page::paragraph(&gate.to_string())).collect();
-    sections.push(("Statements that must hold".to_owned(), gates));
-    sections.push(("Points".to_owned(), page::html_table(&points(&findings.points))));
-    sections.extend(findings.summary.tail_sections());
-    page::html_page(TITLE, &sections)
+    page.section(gate_section(&findings.gates))
+        .section(PageSection::new("Points").charts([point_chart(&findings.points)]).table(&points(&findings.points)))
+        .sections(summary.tail_sections())
+}
+
+/// The mean time of every point, with twice the standard error to both sides.
+fn point_chart(points: &[SoftErrorPoint]) -> Figure {
+    let name = |point: &SoftErrorPoint| {
+        format!("{}, {:?}, {} copies", point.point.label(), point.scheme, point.copies).to_lowercase()
+    };
+    let value = |point: &SoftErrorPoint| {
+        let twice = 2.0 * point.standard_error_ns;
+        Some(PlaceValue::new(point.mean_ns).spread(point.mean_ns - twice, point.mean_ns + twice))
+    };
+    let title = "Mean time of a collective, with twice the standard error";
+    PlaceChart::new(title, Axis::new("ns"), points.iter().map(name).collect())
+        .series("mean", points.iter().map(value).collect())
+        .figure()
 }

@@ -25,7 +25,7 @@ use serde::Serialize;
 use super::target_verdict::TargetVerdict;
 use crate::bench::mpi_installation::{MpiImplementation, MpiInstallation, NEVER_YIELDS};
 use limit_row::LimitRow;
-pub(super) use output::{closing, sections};
+pub(super) use output::{closing, failures, sections, verdicts};
 pub(super) use plan::{HostsArgs, HostsPlan, PlanExtent};
 use row::HostsRow;
 

@@ -109,6 +109,16 @@ fn cpu_text(micros: TrialSummary, bytes: Option<ByteSize>) -> String {
     }
 }
 
+/// The verdict of every row, to the same MPI alone.
+pub(in crate::bench::mpi) fn verdicts(report: &HostsReport) -> impl Iterator<Item = TargetVerdict> {
+    report.tables.iter().flat_map(|table| &table.rows).map(|row| row.verdict)
+}
+
+/// The number of runs that failed.
+pub(in crate::bench::mpi) fn failures(report: &HostsReport) -> usize {
+    report.failures.len()
+}
+
 /// Lines below the tables.
 pub(in crate::bench::mpi) fn closing(report: &HostsReport) -> Vec<String> {
     let rows = || report.tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));

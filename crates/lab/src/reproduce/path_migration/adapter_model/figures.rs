@@ -5,31 +5,43 @@
 
 use super::kernels::NasProgram;
 use super::{AdapterFigures, AdapterSlowdown};
-use crate::report::{category_chart, page};
+use crate::report::{Axis, Figure, LineChart, PageSection, PlaceChart, PlaceValue};
 use crate::reproduce::comparison::Comparison;
 use crate::reproduce::figure_charts::figure_charts;
 use crate::reproduce::path_migration::simulated::SimulatedLatency;
+use crate::reproduce::robustness::SeedSpread;
 
 /// A curve of the paper over named places: published, the model and the null model.
 struct Curve {
-    what: &'static str,
+    title: &'static str,
+    /// What the places are, and the unit of the values.
+    axes: (&'static str, &'static str),
     points: Vec<(String, [f64; 3])>,
 }
 
 impl Curve {
-    fn draw(&self) -> String {
-        let places: Vec<String> = self.points.iter().map(|(place, _)| place.clone()).collect();
-        let of = |series: usize| self.points.iter().map(|(_, values)| values[series]).collect();
-        let series = [("published", of(0)), ("the model", of(1)), ("null model", of(2))];
-        category_chart(&places, &series, self.what)
+    /// Over numbers as lines, over names row by row.
+    fn draw(&self) -> Figure {
+        let (across, unit) = self.axes;
+        let numbers: Option<Vec<f64>> = self.points.iter().map(|(place, _)| place.parse().ok()).collect();
+        let series = ["published", "the model", "null model"].into_iter().enumerate();
+        if let Some(numbers) = numbers {
+            let chart = LineChart::new(self.title, Axis::new(across).logarithmic(), Axis::new(unit));
+            let at = |of: usize| numbers.iter().zip(&self.points).map(move |(x, (_, values))| (*x, values[of]));
+            return series.fold(chart, |chart, (of, name)| chart.curve(name, at(of))).figure();
+        }
+        let places = self.points.iter().map(|(place, _)| place.clone()).collect();
+        let chart = PlaceChart::new(self.title, Axis::new(unit), places);
+        let of = |of: usize| self.points.iter().map(|(_, values)| Some(PlaceValue::new(values[of]))).collect();
+        series.fold(chart, |chart, (number, name)| chart.series(name, of(number))).figure()
     }
 }
 
 impl AdapterFigures {
     /// A section for each figure, with the compared rows.
-    pub(in super::super) fn charts(&self, rows: &[Comparison]) -> Vec<(String, String)> {
+    pub(in super::super) fn charts(&self, rows: &[Comparison], seeds: &[SeedSpread]) -> Vec<PageSection> {
         let published = |id: &str| rows.iter().find(|row| row.id == id).map_or(f64::NAN, |row| row.published_value);
-        let draw = |curves: Vec<Curve>| page::charts(curves.iter().map(Curve::draw));
+        let draw = |curves: Vec<Curve>| curves.iter().map(Curve::draw).collect::<Vec<Figure>>();
         let classes: Vec<Comparison> =
             rows.iter().filter(|row| ["9", "10"].contains(&row.figure.as_str())).cloned().collect();
         let program = |program: NasProgram, name: &str| {
@@ -37,14 +49,15 @@ impl AdapterFigures {
             let curve = found.map(|slowdown| lost_by_program(slowdown, name, published));
             draw(curve.into_iter().collect())
         };
-        vec![
-            ("Figures 5 and 6".to_owned(), draw(vec![self.lead_by_queue_pairs(published)])),
-            ("Figure 7".to_owned(), draw(self.latency_by_queue_pairs(published))),
-            ("Figure 8".to_owned(), draw(vec![by_size(&self.verbs.pulled_cable, published("cut-size"))])),
-            ("Figures 9 and 10".to_owned(), figure_charts(&classes)),
-            ("Figure 11".to_owned(), program(NasProgram::FourierB, "ft")),
-            ("Figure 12".to_owned(), program(NasProgram::WavefrontB, "lu")),
-        ]
+        let figures = [
+            ("Figures 5 and 6", draw(vec![self.lead_by_queue_pairs(published)])),
+            ("Figure 7", draw(self.latency_by_queue_pairs(published))),
+            ("Figure 8", draw(vec![by_size(&self.verbs.pulled_cable, published("cut-size"))])),
+            ("Figures 9 and 10", figure_charts(&classes, seeds)),
+            ("Figure 11", program(NasProgram::FourierB, "ft")),
+            ("Figure 12", program(NasProgram::WavefrontB, "lu")),
+        ];
+        figures.into_iter().map(|(title, figures)| PageSection::new(title).charts(figures)).collect()
     }
 
     /// PM-5: the lead of one transition for few and for many queue pairs; the text says nothing about the numbers between.
@@ -59,7 +72,8 @@ impl AdapterFigures {
             Some((row.connections.to_string(), [published(id), ours, 0.0]))
         });
         Curve {
-            what: "ARMED to MIGRATED takes so much longer than MIGRATED to ARMED, in %, by queue pairs",
+            title: "ARMED to MIGRATED takes so much longer than MIGRATED to ARMED",
+            axes: ("queue pairs", "longer by, %"),
             points: points.collect(),
         }
     }
@@ -77,9 +91,14 @@ impl AdapterFigures {
             (row.connections.to_string(), [flat, row.disturbed_us / first, 1.0])
         });
         vec![
-            Curve { what: "slower iterations while all migrate, by queue pairs", points: slowed.collect() },
             Curve {
-                what: "their mean latency in terms of that with the fewest queue pairs, by queue pairs",
+                title: "Slower iterations while all migrate",
+                axes: ("queue pairs", "iterations"),
+                points: slowed.collect(),
+            },
+            Curve {
+                title: "Their mean latency in terms of that with the fewest queue pairs",
+                axes: ("queue pairs", "ratio"),
                 points: latency.collect(),
             },
             by_size(&self.verbs.while_migrating, published("migrating-size")),
@@ -92,7 +111,8 @@ fn by_size(rows: &[SimulatedLatency], published: f64) -> Curve {
     let first = rows.first().map_or(f64::NAN, |row| row.per_connection_us);
     let points = rows.iter().map(|row| (row.bytes.to_string(), [published, row.per_connection_us / first, 1.0]));
     Curve {
-        what: "added for each queue pair in terms of the shortest messages, by bytes of a message",
+        title: "Added for each queue pair in terms of the shortest messages",
+        axes: ("bytes of a message", "ratio"),
         points: points.collect(),
     }
 }
@@ -105,5 +125,5 @@ fn lost_by_program(slowdown: &AdapterSlowdown, name: &str, published: impl Fn(&s
         ("cable, many queue pairs", "many", slowdown.many.mean),
     ];
     let points = places.map(|(place, id, ours)| (place.to_owned(), [published(&format!("{name}-{id}")), ours, 0.0]));
-    Curve { what: "added to the run time, in %", points: points.into() }
+    Curve { title: "Added to the run time", axes: ("", "added, %"), points: points.into() }
 }

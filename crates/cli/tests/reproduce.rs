@@ -135,7 +135,7 @@ fn the_page_of_path_migration_draws_curves_over_queue_pairs_and_sizes() {
     let page = reproduce(&["path-migration", "--simulated", "--quick", "--cuts", "1", "--format", "html"]).stdout;
     let page = String::from_utf8(page).expect("UTF-8");
     for (figure, places) in [
-        ("Figures 5 and 6", vec!["1", "16", "64", "512"]),
+        ("Figures 5 and 6", vec!["1", "10", "100", "1000"]),
         ("Figure 7", vec!["16", "64", "256", "8", "4096"]),
         ("Figure 8", vec!["8", "128", "1024", "4096"]),
         ("Figure 11", vec!["no fault", "cable, many queue pairs"]),

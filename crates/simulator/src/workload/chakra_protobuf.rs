@@ -355,7 +355,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_messages_give_a_workload_or_an_error(parts in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = parse_chakra(&[[metadata(), message(&[parts.clone()])].concat()]);
+            let _ = parse_chakra(&[[metadata(), message(std::slice::from_ref(&parts))].concat()]);
             let _ = parse_chakra(&[parts]);
         }
 

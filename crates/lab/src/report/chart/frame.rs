@@ -14,6 +14,8 @@ const PLOT_HEIGHT: f64 = 180.0;
 pub(super) const LINE: f64 = 16.0;
 /// An upper estimate of the mean width of a character, for the widest of the usual fonts.
 const CHARACTER: f64 = 7.2;
+/// What a wide letter takes beyond that, if there are more of them than one in six.
+const WIDE_LETTER: f64 = 8.0;
 /// Ticks of the vertical axis.
 const VERTICAL_TICKS: usize = 6;
 /// Of the horizontal one.
@@ -23,9 +25,10 @@ const TICK_LABEL: f64 = 19.0;
 /// Marks of a key.
 const KEY_MARK: f64 = 26.0;
 
-/// An upper estimate of the width of a text.
+/// An upper estimate of the width of a text. In a short one a few wide letters exceed the mean.
 pub(super) fn text_width(text: &str) -> f64 {
-    CHARACTER * text.chars().count() as f64
+    let (letters, wide) = (text.chars().count(), text.chars().filter(|letter| "mwMW@%".contains(*letter)).count());
+    CHARACTER * letters as f64 + WIDE_LETTER * wide.saturating_sub(letters / 6) as f64
 }
 
 /// A text that fits. If it must be shortened, its middle goes, since texts of one chart often begin alike, and the whole of it is a tooltip.

@@ -14,8 +14,16 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
 }
 
 /// The cargo that started us, run in the workspace's root.
+///
+/// What `cargo xtask` set about the package `xtask` is removed: some build scripts depend on it (that of `ring` does), and would run again,
+/// with all that is built on them, whenever cargo is called directly and by xtask in turn.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     command.current_dir(root);
     command
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use bootstrap::{EnvironmentError, RendezvousError};
 use engine::network::LeaderNetworkError;
@@ -23,6 +24,8 @@ pub enum Error {
         from: u32,
         /// The rank that it cannot reach.
         to: u32,
+        /// For how long that rank has not answered.
+        silence: Duration,
     },
     /// More ranks of the job do not answer than do: this process is on the smaller side of a partition of the network.
     CutOff {
@@ -64,7 +67,10 @@ impl Error {
     /// A failure between hosts, as rank `me` sees it.
     pub(crate) fn between_hosts(error: LeaderNetworkError, me: u32) -> Self {
         match error {
-            LeaderNetworkError::RankLost(rank) => Self::Unreachable { from: me, to: rank.0 },
+            LeaderNetworkError::RankLost(rank) => Self::Unreachable { from: me, to: rank.0, silence: Duration::ZERO },
+            LeaderNetworkError::Silent { rank, silence } => {
+                Self::Unreachable { from: me, to: rank.0, silence: Duration::from_nanos(silence.as_nanos()) }
+            }
             LeaderNetworkError::Mismatch => Self::Mismatch { what: error.to_string() },
             LeaderNetworkError::TooLong => Self::invalid(error.to_string()),
             LeaderNetworkError::ProtocolError | LeaderNetworkError::Corrupted => Self::internal(error),
@@ -107,11 +113,15 @@ impl fmt::Display for Error {
             Self::RanksLost { ranks } => {
                 write!(f, "{} {} lost", RankNames(ranks), if ranks.len() == 1 { "is" } else { "are" })
             }
-            Self::Unreachable { from, to } => {
+            Self::Unreachable { from, to, silence } => {
                 write!(
                     f,
                     "rank {from} cannot reach rank {to}, although both are alive: no path carries their packets"
-                )
+                )?;
+                if *silence > Duration::ZERO {
+                    write!(f, " (no answer for {:.1} s)", silence.as_secs_f64())?;
+                }
+                Ok(())
             }
             Self::CutOff { ranks } => write!(
                 f,
@@ -249,8 +259,6 @@ impl From<Error> for JoinError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use units::Rank;
 
     use super::*;
@@ -263,6 +271,12 @@ mod tests {
         assert_eq!(lost(&[3, 5, 9]), "ranks 3, 5 and 9 are lost");
         let many: Vec<u32> = (0..20).collect();
         assert_eq!(lost(&many), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more are lost");
+        let silent = |silence| LeaderNetworkError::Silent { rank: Rank(5), silence };
+        let text = Error::between_hosts(silent(units::Span::from_micros(8_250_000)), 2).to_string();
+        assert!(
+            text.starts_with("rank 2 cannot reach rank 5, although") && text.ends_with("(no answer for 8.2 s)"),
+            "{text}"
+        );
         let cut_off = Error::CutOff { ranks: vec![0] }.to_string();
         assert!(cut_off.contains("cut off") && cut_off.contains("rank 0 does not answer"), "{cut_off}");
     }

@@ -28,7 +28,7 @@ const MAX_UNCONFIRMED: usize = 1024;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum ReportedFailure {
     /// Packets of a live rank do not reach another.
-    Unreachable { from: u32, to: u32 },
+    Unreachable { from: u32, to: u32, silent_ms: u32 },
     /// A rank has left the job while others wait for it.
     Departed { rank: u32 },
     /// A rank has revoked the communicator.
@@ -92,7 +92,7 @@ impl FailureAgreement {
     /// The failure detector's verdict.
     pub(crate) fn ranks_lost(&mut self, ranks: Vec<u32>) {
         let is_about = |report: &FailureReport| match report.failure {
-            ReportedFailure::Unreachable { from, to } => ranks.contains(&from) || ranks.contains(&to),
+            ReportedFailure::Unreachable { from, to, .. } => ranks.contains(&from) || ranks.contains(&to),
             ReportedFailure::Departed { .. } | ReportedFailure::Revoked { .. } | ReportedFailure::Internal { .. } => {
                 false
             }
@@ -177,7 +177,7 @@ impl FailureAgreement {
     pub(crate) fn handle(&mut self, now: Instant, from: u32, message: FailureMessage) -> OutgoingMessages {
         match message {
             FailureMessage::Report(report) => match report.failure {
-                ReportedFailure::Unreachable { from: other, to }
+                ReportedFailure::Unreachable { from: other, to, .. }
                     if !self.is_lost(to) && self.unconfirmed.len() < MAX_UNCONFIRMED =>
                 {
                     self.ask(now, &report, [other, to])
@@ -198,7 +198,9 @@ impl FailureAgreement {
             FailureMessage::Announce(report) => {
                 let context = GroupId(report.context);
                 let error = match report.failure.clone() {
-                    ReportedFailure::Unreachable { from, to } => Error::Unreachable { from, to },
+                    ReportedFailure::Unreachable { from, to, silent_ms } => {
+                        Error::Unreachable { from, to, silence: Duration::from_millis(silent_ms.into()) }
+                    }
                     ReportedFailure::Departed { rank } => Error::RanksLost { ranks: vec![rank] },
                     ReportedFailure::Revoked { why } => Error::Revoked { why },
                     ReportedFailure::Internal { what } => Error::Internal { what },
@@ -273,6 +275,11 @@ mod tests {
 
     const CONTEXT: GroupId = GroupId(7);
     const MEMBERS: [u32; 4] = [0, 1, 2, 5];
+    const SILENCE: Duration = Duration::from_millis(8_250);
+
+    fn unreachable(from: u32, to: u32) -> ReportedFailure {
+        ReportedFailure::Unreachable { from, to, silent_ms: 8_250 }
+    }
 
     /// The agreements of six ranks, coordinated by rank 0, with messages on their way.
     struct SimulatedJob {
@@ -317,10 +324,10 @@ mod tests {
     #[test]
     fn two_ranks_that_cannot_reach_each_other_and_all_others_return_the_same_error() {
         let mut job = SimulatedJob::new();
-        job.report(2, ReportedFailure::Unreachable { from: 2, to: 5 });
-        job.report(5, ReportedFailure::Unreachable { from: 5, to: 2 });
+        job.report(2, unreachable(2, 5));
+        job.report(5, unreachable(5, 2));
         job.deliver_all(Instant::now());
-        assert_eq!(job.errors(), vec![Some(Error::Unreachable { from: 2, to: 5 }); 4]);
+        assert_eq!(job.errors(), vec![Some(Error::Unreachable { from: 2, to: 5, silence: SILENCE }); 4]);
         assert_eq!(job.ranks[3].failure_of(CONTEXT, &MEMBERS), None, "rank 3 is not in the communicator");
         job.ranks[1].close(CONTEXT);
         assert_eq!(job.errors()[1], None);
@@ -329,7 +336,7 @@ mod tests {
     #[test]
     fn a_rank_that_has_ended_is_lost_and_not_unreachable() {
         let (mut job, now) = (SimulatedJob::new(), Instant::now());
-        job.report(1, ReportedFailure::Unreachable { from: 1, to: 5 });
+        job.report(1, unreachable(1, 5));
         let (from, rank, message) = job.queue.remove(0);
         let messages = job.ranks[rank as usize].handle(now, from, message);
         let asked: Vec<OobTarget> = messages.iter().map(|(target, _)| *target).collect();
@@ -350,7 +357,7 @@ mod tests {
     #[test]
     fn a_coordinator_that_is_cut_off_announces_nothing_before_its_verdict() {
         let (mut job, now) = (SimulatedJob::new(), Instant::now());
-        job.report(2, ReportedFailure::Unreachable { from: 2, to: 0 });
+        job.report(2, unreachable(2, 0));
         while let Some((from, rank, message)) = job.queue.pop() {
             let messages = job.ranks[rank as usize].handle(now, from, message);
             job.send(rank, messages);
@@ -364,14 +371,14 @@ mod tests {
     #[test]
     fn a_rank_that_does_not_answer_and_is_not_lost_is_announced_after_a_while() {
         let (mut job, now) = (SimulatedJob::new(), Instant::now());
-        job.report(1, ReportedFailure::Unreachable { from: 1, to: 5 });
+        job.report(1, unreachable(1, 5));
         let (from, rank, message) = job.queue.remove(0);
         job.ranks[rank as usize].handle(now, from, message);
         assert_eq!(job.ranks[0].tick(now), []);
         let messages = job.ranks[0].tick(now + CONFIRMATION_TIMEOUT);
         job.send(0, messages);
         job.deliver_all(now);
-        assert_eq!(job.errors(), vec![Some(Error::Unreachable { from: 1, to: 5 }); 4]);
+        assert_eq!(job.errors(), vec![Some(Error::Unreachable { from: 1, to: 5, silence: SILENCE }); 4]);
     }
 
     #[test]

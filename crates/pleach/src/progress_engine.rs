@@ -514,7 +514,11 @@ impl ProgressEngine {
                 let message = RankMessage::Mismatch { context: context.0, what: what.clone() };
                 return same_host.iter().for_each(|rank| self.send(OobTarget::Rank(*rank), &message));
             }
-            Error::Unreachable { from, to } => ReportedFailure::Unreachable { from: *from, to: *to },
+            Error::Unreachable { from, to, silence } => ReportedFailure::Unreachable {
+                from: *from,
+                to: *to,
+                silent_ms: silence.as_millis().try_into().unwrap_or(u32::MAX),
+            },
             Error::Revoked { why } => ReportedFailure::Revoked { why: why.clone() },
             Error::Internal { what } => ReportedFailure::Internal { what: what.clone() },
             Error::RanksLost { ranks } => match self.left.iter().find(|(rank, _)| ranks.contains(rank)) {

@@ -1,6 +1,7 @@
 //! `pleach manager`, `pleach node`, `pleach top` and `pleach doctor` as processes.
 
 mod browser;
+mod floods;
 mod keyboard;
 mod load;
 mod memory;

@@ -102,6 +102,8 @@ impl NodeDataPlane {
         while let Some(group) = self.timers.pop_expired(now) {
             busy = true;
             let Some(seat) = self.seats.get_mut(&group) else { continue };
+            let (edges, tree_edges) = (&seat.edges, &self.tree_edges);
+            seat.node.extend_retries(now, |edge| tree_edges.is_peer_alive(edges[usize::from(edge.0)]));
             seat.node.handle_timeout(now, &mut self.outbox);
             self.troubles.extend(seat.trouble(group));
             self.carry_out(group);

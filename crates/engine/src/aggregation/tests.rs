@@ -17,7 +17,7 @@ use wire::aggregation::{ElementCode, OperatorCode};
 
 use super::*;
 use control::{DataPlane, SeatFailure};
-use transport::edges::NoTransfers;
+use transport::edges::{EdgeSide, NoTransfers, TreeEdge};
 use transport::udp::FaultInjector;
 
 const KEY: AuthKey = AuthKey([9; 16]);
@@ -461,6 +461,27 @@ fn a_lost_node_is_named_by_its_number() {
         let AggregationAction::Failed { cause: AbortCause::LostPeer(peer), .. } = done[0] else { panic!("{done:?}") };
         assert_eq!(AggregationNodeId::from_peer(peer), Some(number(2)));
     }
+}
+
+/// A leader that left one group and not another is taken for busy, not for lost, by the edge that gets no answer.
+#[test]
+fn a_neighbour_that_responds_on_another_edge_is_alive() {
+    let mut tree = TestTree::new(&FaultInjector::default());
+    let (edges, own) = (&mut tree.members[0].0, QpNumber(0x200));
+    let routes = edges.routes_to(&tree.nodes[0].addresses());
+    let silent = TreeEdge { remote: QpNumber(0x300), routes, key: KEY, end: EdgeSide::Child };
+    edges.add_edge(QpNumber(0x300), silent.clone());
+    let elsewhere = TreeEdge { routes: edges.routes_to(&tree.nodes[1].addresses()), ..silent };
+    edges.add_edge(QpNumber(0x301), elsewhere);
+    let alive =
+        |tree: &TestTree| [own, QpNumber(0x300), QpNumber(0x301)].map(|edge| tree.members[0].0.is_peer_alive(edge));
+    assert_eq!(alive(&tree), [false; 3]);
+    tree.start(0, 1); // The only contribution: the node acknowledges it, because no result does.
+    tree.run(1, Duration::from_millis(50));
+    assert_eq!(alive(&tree), [true, true, false]);
+    std::thread::sleep(Duration::from_millis(1_001));
+    tree.members[0].0.update_clock();
+    assert_eq!(alive(&tree), [false; 3]);
 }
 
 #[test]

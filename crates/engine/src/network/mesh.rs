@@ -9,7 +9,7 @@ use manager::AuthKey;
 use protocol::aggregation::{AggregationMessage, Damage};
 use protocol::connection::path::{MigrationRole, PathPolicy};
 use protocol::connection::{AckRequest, Connection, Frame, OutgoingFrame, Paths};
-use units::{QpNumber, Rank, Time};
+use units::{QpNumber, Rank, Span, Time};
 
 use super::leader_message::{LeaderMessage, PartialLeaderMessage, ReassemblyResult};
 use transport::edges::EdgeSide;
@@ -43,8 +43,15 @@ struct MeshPeer {
 /// What arrived from other processes.
 #[derive(Debug)]
 pub(super) enum MeshEvent {
-    Message { from: Rank, leader_message: LeaderMessage },
-    Lost { rank: Rank },
+    Message {
+        from: Rank,
+        leader_message: LeaderMessage,
+    },
+    /// It has not answered for so long.
+    Lost {
+        rank: Rank,
+        silence: Span,
+    },
 }
 
 /// The connections of this process.
@@ -143,8 +150,9 @@ impl Mesh {
         let Some(peer) = self.peers.get_mut(&rank).filter(|peer| !peer.lost) else { return };
         let now = tree_edges.clock().now();
         if peer.connection.handle_timeout(now, &mut |outgoing| self.frames.push(outgoing)).is_err() {
+            let silence = peer.connection.silence(now);
             peer.lose();
-            events.push(MeshEvent::Lost { rank });
+            events.push(MeshEvent::Lost { rank, silence });
         }
         self.transmit(tree_edges, rank);
     }

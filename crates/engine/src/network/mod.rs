@@ -336,6 +336,10 @@ impl LeaderNetwork {
 
     /// The caller knows that a rank is lost: every group with it fails.
     pub fn rank_lost(&mut self, rank: Rank) {
+        self.fail_groups_of(rank, LeaderNetworkError::RankLost(rank));
+    }
+
+    fn fail_groups_of(&mut self, rank: Rank, error: LeaderNetworkError) {
         self.lost.get_or_insert(rank);
         if let Some(mesh) = &mut self.mesh {
             mesh.lose(rank);
@@ -348,7 +352,7 @@ impl LeaderNetwork {
             .map(|(context, _)| *context)
             .collect();
         for context in contexts {
-            self.fail_group(context, LeaderNetworkError::RankLost(rank));
+            self.fail_group(context, error);
         }
     }
 
@@ -561,8 +565,8 @@ impl LeaderNetwork {
             }
             TimerOwner::Group(context) => self.with_group(context, LeaderGroup::handle_timeout),
             TimerOwner::Streams => {
-                for rank in self.streams.handle_timeouts(&self.tree_edges) {
-                    self.rank_lost(rank);
+                for (rank, silence) in self.streams.handle_timeouts(&self.tree_edges) {
+                    self.fail_groups_of(rank, LeaderNetworkError::Silent { rank, silence });
                 }
             }
         }
@@ -615,7 +619,9 @@ impl LeaderNetwork {
         while !self.events.is_empty() {
             for event in std::mem::take(&mut self.events) {
                 match event {
-                    MeshEvent::Lost { rank } => self.rank_lost(rank),
+                    MeshEvent::Lost { rank, silence } => {
+                        self.fail_groups_of(rank, LeaderNetworkError::Silent { rank, silence })
+                    }
                     MeshEvent::Message { from, leader_message }
                         if self.groups.contains_key(&leader_message.context) =>
                     {

@@ -7,7 +7,7 @@ use protocol::aggregation::{Contribution, ContributionRole, OperationMode, PollR
 use protocol::collective::{CollectiveAlgorithm, CollectiveOperation};
 use protocol::{BufferPool, Payload};
 use reduce::{ElementType, Operator, ReductionKind};
-use units::{OpId, Rank, SegmentIndex};
+use units::{OpId, Rank, SegmentIndex, Span};
 use wire::aggregation::{ElementCode, OperatorCode};
 
 /// Identifies an operation of this process until its result is taken.
@@ -21,6 +21,13 @@ pub enum LeaderNetworkError {
     Mismatch,
     /// A rank of the job is lost.
     RankLost(Rank),
+    /// Packets to a rank are not answered.
+    Silent {
+        /// The rank.
+        rank: Rank,
+        /// For how long it has not answered.
+        silence: Span,
+    },
     /// The vector exceeds the limit.
     TooLong,
     /// A malformed message: a peer is faulty, or of another version.
@@ -34,6 +41,9 @@ impl fmt::Display for LeaderNetworkError {
         match self {
             Self::Mismatch => f.write_str("the ranks did not call the same operation with the same type and length"),
             Self::RankLost(rank) => write!(f, "{rank} is lost"),
+            Self::Silent { rank, silence } => {
+                write!(f, "{rank} does not answer for {:.1} s", silence.as_nanos_f64() / 1e9)
+            }
             Self::TooLong => f.write_str("the vector is longer than 1 GiB"),
             Self::ProtocolError => {
                 f.write_str("malformed message from another rank; do all ranks run the same version?")

@@ -42,7 +42,7 @@ impl From<&pleach::Error> for ReportedError {
         match error {
             pleach::Error::RanksLost { ranks } => Self::RanksLost { ranks: ranks.clone() },
             pleach::Error::CutOff { ranks } => Self::CutOff { ranks: ranks.clone() },
-            pleach::Error::Unreachable { from, to } => Self::Unreachable { from: *from, to: *to },
+            pleach::Error::Unreachable { from, to, .. } => Self::Unreachable { from: *from, to: *to },
             other => Self::Other { what: other.to_string() },
         }
     }

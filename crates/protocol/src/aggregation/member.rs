@@ -347,6 +347,15 @@ impl AggregationMember {
         }
     }
 
+    /// Puts off the loss of parents that are silent here and alive elsewhere: call it before [`Self::handle_timeout`] (P-131).
+    pub fn extend_retries(&mut self, now: Time, mut is_alive: impl FnMut(EdgeIndex) -> bool) {
+        for (index, connection) in self.edges.iter_mut().enumerate() {
+            if connection.may_extend_retries(now) && is_alive(EdgeIndex(index as u16)) {
+                connection.extend_retries();
+            }
+        }
+    }
+
     /// Retransmits overdue frames, requests overdue results, and fails all operations when all parents are lost.
     pub fn handle_timeout(&mut self, now: Time, out: &mut Outbox) {
         for (index, connection) in self.edges.iter_mut().enumerate() {
@@ -359,13 +368,7 @@ impl AggregationMember {
         if self.lost_edges.count_ones() as usize == self.edges.len() {
             return self.fail_all(AbortCause::LostPeer(self.config.peers[0]), out);
         }
-        let overdue: Vec<AggregationHeader> = self
-            .operations
-            .iter()
-            .filter(|operation| !operation.done && operation.ask_at <= now)
-            .map(|operation| operation.header)
-            .collect();
-        for header in overdue {
+        for header in self.overdue(now) {
             for edge in 0..self.edges.len() {
                 self.request_repair(now, EdgeIndex(edge as u16), header, out);
             }

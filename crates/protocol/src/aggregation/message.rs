@@ -123,7 +123,11 @@ impl AggregationMessage {
     /// True if both messages are the same repair request (P-40: an unacknowledged request is not sent again).
     pub(super) fn is_same_request(&self, other: &Self) -> bool {
         let subject = |message: &Self| (message.header.kind, message.op(), message.plane(), message.header.child);
-        self.header.kind == AggregationMessageKind::Repair && subject(self) == subject(other)
+        self.is_request() && subject(self) == subject(other)
+    }
+
+    pub(super) fn is_request(&self) -> bool {
+        self.header.kind == AggregationMessageKind::Repair
     }
 
     /// The operation.

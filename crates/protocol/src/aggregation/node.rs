@@ -296,6 +296,15 @@ impl AggregationNode {
         self.note_deadline(edge);
     }
 
+    /// Puts off the loss of neighbours that are silent here and alive elsewhere: call it before [`Self::handle_timeout`] (P-131).
+    pub fn extend_retries(&mut self, now: Time, mut is_alive: impl FnMut(EdgeIndex) -> bool) {
+        for (index, edge) in self.edges.iter_mut().enumerate() {
+            if edge.connection.may_extend_retries(now) && is_alive(EdgeIndex(index as u16)) {
+                edge.connection.extend_retries();
+            }
+        }
+    }
+
     /// Retransmits overdue frames and drops neighbours that never answer.
     pub fn handle_timeout(&mut self, now: Time, out: &mut Outbox) {
         for index in 0..self.edges.len() {

@@ -12,6 +12,9 @@ use super::collection::{Collection, ContributionOutcome};
 use super::{AbortCause, AggregationMessage, EdgeIndex};
 use crate::Payload;
 
+/// The pause between two requests to the missing children of an operation doubles at most this often.
+const MAX_REQUEST_BACKOFF_SHIFT: u8 = 8;
+
 /// How an operation relates to the slot's current one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Admission {
@@ -62,6 +65,8 @@ pub(super) struct Slot {
     /// The same for the previous operation in this slot. It has a time of its own: neighbours that ask about the present operation again
     /// and again would otherwise keep the node from ever asking about the previous one.
     earlier_asked_until: Time,
+    /// How often the missing children were asked about the present operation, up to [`MAX_REQUEST_BACKOFF_SHIFT`].
+    child_requests: u8,
     /// The result was sent over the children's connections.
     delivered: bool,
     /// Children that need only the completion (P-49).
@@ -94,6 +99,7 @@ impl Slot {
             wanted_by: Vec::new(),
             asked_until: Time::ZERO,
             earlier_asked_until: Time::ZERO,
+            child_requests: 0,
             delivered: false,
             completion_only: Vec::new(),
             late: None,
@@ -156,6 +162,7 @@ impl Slot {
                 self.first_at = None;
                 self.wanted_by.clear();
                 self.earlier_asked_until = std::mem::replace(&mut self.asked_until, Time::ZERO);
+                self.child_requests = 0;
                 self.delivered = false;
                 self.completion_only.clear();
                 self.late = None;
@@ -315,6 +322,16 @@ impl Slot {
         let may = now >= *until;
         if may {
             *until = now + timeout;
+        }
+        may
+    }
+
+    /// The same about the children that have not contributed. They are alive and only late, most likely: the longer the wait, the rarer the
+    /// requests.
+    pub(super) fn may_ask_children(&mut self, op: OpId, now: Time, timeout: Span) -> bool {
+        let may = self.may_ask(op, now, timeout.times(1 << self.child_requests));
+        if may {
+            self.child_requests = (self.child_requests + 1).min(MAX_REQUEST_BACKOFF_SHIFT);
         }
         may
     }

@@ -18,8 +18,11 @@ fn at(micros: u64) -> Time {
 
 /// An inner node with two children and one parent.
 fn inner_node() -> AggregationNode {
-    let mut node =
-        AggregationNode::new(ConnectionPolicy { retry_limit: 2, ..ConnectionPolicy::default() }, &[10, 11, 20]);
+    inner_node_with(ConnectionPolicy { retry_limit: 2, ..ConnectionPolicy::default() })
+}
+
+fn inner_node_with(policy: ConnectionPolicy) -> AggregationNode {
+    let mut node = AggregationNode::new(policy, &[10, 11, 20]);
     let parents = vec![ParentLink { edge: UP, child: ChildIndex(5), plane: Plane(0) }];
     node.take_seat(seat_config(parents));
     node
@@ -201,6 +204,33 @@ fn an_abort_names_the_lost_child_and_its_frames_are_not_answered() {
     assert_eq!(AbortCause::from_code(aborts[0].detail), AbortCause::LostPeer(11));
     assert!(feed(&mut node, RIGHT, &data(0, message(AggregationMessageKind::Contribution, 0, 1, &[2]))).is_empty());
     assert_eq!(node.counters().from_lost_peer, 1);
+}
+
+/// Seen at a node under 256,000 edges: its socket overflowed, and one edge in a few thousand lost 30 transmissions in a row by chance.
+#[test]
+fn a_silent_child_that_is_alive_elsewhere_gets_more_time_but_not_forever() {
+    let lost_after = |alive_until: Span, policy: ConnectionPolicy| {
+        let mut node = inner_node_with(policy);
+        let _ = feed(&mut node, LEFT, &data(0, message(AggregationMessageKind::Contribution, 0, 0, &[1])));
+        let _ = feed(&mut node, LEFT, &data(1, message(AggregationMessageKind::Repair, 0, 0, &[])));
+        let mut repeats = 0;
+        while node.lost_peer().is_none() {
+            let (now, mut out) = (node.deadline(), Outbox::default());
+            node.extend_retries(now, |_| now < Time::ZERO + alive_until);
+            node.handle_timeout(now, &mut out);
+            repeats += out.drain().count();
+        }
+        (node.lost_peer().expect("just seen").silence, repeats)
+    };
+    let second = Span::from_micros(1_000_000);
+    let (alone, repeats) = lost_after(Span::ZERO, ConnectionPolicy::datagram());
+    assert!(second.times(7) < alone && alone < second.times(9), "{alone:?}");
+    // After the death of a busy peer, its edge gives up as if there had been no extension: it first waits for the longer timeout under way.
+    let (busy, busy_repeats) = lost_after(second.times(40), ConnectionPolicy::datagram());
+    assert!(second.times(47) < busy && busy < second.times(54), "{busy:?}");
+    assert!(busy_repeats < repeats + 16, "{repeats} retransmissions, then {busy_repeats}: they become rare");
+    let (endless, _) = lost_after(second.times(1_000), ConnectionPolicy::datagram());
+    assert!(second.times(66) < endless && endless < second.times(75), "{endless:?}");
 }
 
 #[test]

@@ -98,8 +98,14 @@ impl<M: Clone> Connection<M> {
         ask: AckRequest,
         out: &mut impl FnMut(OutgoingFrame<M>),
     ) -> Option<Psn> {
-        let path = self.current_path();
-        self.sender.send(&self.policy, now, message, ask, &mut on_path(path, out))
+        let (path, copy) = (self.current_path(), self.copy_path(now));
+        self.sender.send(&self.policy, now, message, ask, &mut on_paths(path, copy, out))
+    }
+
+    /// The second path of short messages, if the present one is not to be relied on (P-132).
+    fn copy_path(&self, now: Time) -> Option<PathId> {
+        let paths = self.paths.as_ref().filter(|_| self.policy.replication == CopyPolicy::Measured)?;
+        paths.copy_path(now).filter(|_| self.sender.is_short_operation())
     }
 
     /// A reply at a higher layer proves that the frame with this number arrived (P-5): it needs no acknowledgement.
@@ -386,7 +392,8 @@ impl<M: Clone> Connection<M> {
         let timeouts = if self.policy.never_retransmits() {
             self.sender.handle_timeout(&self.policy, now, &mut |_| ())?
         } else {
-            self.sender.handle_timeout(&self.policy, now, &mut on_path(path, out))?
+            let copy = self.copy_path(now);
+            self.sender.handle_timeout(&self.policy, now, &mut on_paths(path, copy, out))?
         };
         let Some(paths) = &mut self.paths else { return Ok(()) };
         let mut probes = Vec::new();
@@ -401,6 +408,17 @@ impl<M: Clone> Connection<M> {
             self.change_path(now, out);
         }
         Ok(())
+    }
+
+    /// Whether a timeout is due that need not count towards the retry limit, if the peer is alive: then call [`Self::extend_retries`] before
+    /// [`Self::handle_timeout`].
+    pub fn may_extend_retries(&self, now: Time) -> bool {
+        self.sender.may_extend_retries(&self.policy, now)
+    }
+
+    /// The timeout that is due does not count, and the next one is later: the peer answers others, so it is busy and not lost (P-131).
+    pub fn extend_retries(&mut self) {
+        self.sender.extend_retries();
     }
 
     /// Whether a message of this kind was sent and is unacknowledged: then it need not be sent again.
@@ -436,6 +454,20 @@ impl<M: Clone> Connection<M> {
     /// Drops all unacknowledged messages: the peer is lost.
     pub fn abandon(&mut self) {
         self.sender.abandon();
+    }
+}
+
+/// Sends data over a path, and a copy over another one. The copy asks nobody to follow (P-16).
+fn on_paths<M: Clone>(
+    path: FramePath,
+    copy: Option<PathId>,
+    out: &mut impl FnMut(OutgoingFrame<M>),
+) -> impl FnMut(OutgoingFrame<M>) {
+    move |outgoing| {
+        if let (Some(copy), Frame::Data { .. }) = (copy, &outgoing.frame) {
+            out(OutgoingFrame { path: copy, migration: MigrationBit::Loaded, copies: 1, ..outgoing.clone() });
+        }
+        out(OutgoingFrame { path: path.path, migration: path.migration, ..outgoing });
     }
 }
 

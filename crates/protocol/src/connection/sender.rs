@@ -24,6 +24,12 @@ pub enum RetryExceeded {
     RnrLimit,
 }
 
+/// The timeout doubles this many times at most, and four times more if the peer is alive (P-131).
+const MAX_DOUBLINGS: u8 = 6;
+const MAX_EXTENDED_DOUBLINGS: u8 = 4;
+/// A peer that answers others and not this connection counts as lost after this time.
+const MAX_EXTENDED_SILENCE: Span = Span::from_micros(60_000_000);
+
 /// When a message should be acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AckRequest {
@@ -71,6 +77,10 @@ pub(super) struct Sender<M> {
     /// Timeouts in a row on this path, and on all paths since the last response.
     timeouts: u8,
     total_timeouts: u8,
+    /// Timeouts that do not count as such, because the peer is alive (P-131).
+    extensions: u8,
+    /// The next one does not.
+    is_extended: bool,
     /// What the first of these timeouts counts from.
     silent_since: Time,
     /// The peer asked for a pause until then, this many times in a row.
@@ -96,6 +106,8 @@ impl<M: Clone> Sender<M> {
             idle_since: Time::ZERO,
             timeouts: 0,
             total_timeouts: 0,
+            extensions: 0,
+            is_extended: false,
             silent_since: Time::ZERO,
             not_before: Time::ZERO,
             rnr_naks: 0,
@@ -141,8 +153,7 @@ impl<M: Clone> Sender<M> {
         let position = self.unacknowledged.len();
         if position == 0 {
             self.idle_since = now;
-            self.timeouts = 0;
-            self.total_timeouts = 0;
+            self.reset_timeouts();
         }
         let psn = self.number(position);
         self.unacknowledged.push_back(Unacknowledged {
@@ -320,8 +331,11 @@ impl<M: Clone> Sender<M> {
 
     fn note_response(&mut self) {
         self.tail_probe_sent = false;
-        self.timeouts = 0;
-        self.total_timeouts = 0;
+        self.reset_timeouts();
+    }
+
+    fn reset_timeouts(&mut self) {
+        (self.timeouts, self.total_timeouts, self.extensions) = (0, 0, 0);
     }
 
     fn release(&mut self, policy: &ConnectionPolicy, now: Time, count: usize) {
@@ -445,7 +459,20 @@ impl<M: Clone> Sender<M> {
         // Timeouts on other paths count less, so that each path is tried quickly at first. But they do count: a peer that is only busy for a
         // while must not be declared lost sooner because it has more paths.
         let other_paths = self.total_timeouts.saturating_sub(self.timeouts) / 4;
-        timeout.times(1 << (self.timeouts + other_paths).min(6))
+        let doublings = self.timeouts.saturating_add(other_paths).min(MAX_DOUBLINGS);
+        timeout.times(1 << (doublings + self.extensions.min(MAX_EXTENDED_DOUBLINGS)))
+    }
+
+    /// Whether a timeout is due that need not count if the peer is alive: several have passed, but not for too long.
+    pub(super) fn may_extend_retries(&self, policy: &ConnectionPolicy, now: Time) -> bool {
+        self.total_timeouts >= policy.retry_limit.min(MAX_DOUBLINGS)
+            && self.silence(now) < MAX_EXTENDED_SILENCE
+            && self.deadline(policy).is_some_and(|deadline| deadline <= now)
+    }
+
+    /// The timeout that is due does not count, and the next one is twice as late.
+    pub(super) fn extend_retries(&mut self) {
+        self.is_extended = true;
     }
 
     /// The number of timeouts in a row on this path.
@@ -473,6 +500,7 @@ impl<M: Clone> Sender<M> {
         if self.deadline(policy).is_none_or(|deadline| deadline > now) {
             return Ok(self.timeouts);
         }
+        let is_extended = std::mem::take(&mut self.is_extended);
         if let Some(exhausted) = self.limit_exceeded(policy) {
             return Err(exhausted);
         }
@@ -488,14 +516,20 @@ impl<M: Clone> Sender<M> {
             self.pump(policy, now, out);
             return Ok(self.timeouts);
         }
-        if self.total_timeouts >= policy.retry_limit {
+        if self.total_timeouts >= policy.retry_limit && !is_extended {
             return Err(RetryExceeded::Timeout);
         }
         if self.total_timeouts == 0 {
             self.silent_since = self.idle_since;
         }
         self.timeouts = self.timeouts.saturating_add(1);
-        self.total_timeouts = self.total_timeouts.saturating_add(1);
+        if is_extended {
+            self.extensions = self.extensions.saturating_add(1);
+        } else {
+            // A peer that is alive no more is given up as quickly as any other.
+            self.extensions = 0;
+            self.total_timeouts = self.total_timeouts.saturating_add(1);
+        }
         self.congestion.note_timeout();
         self.mark_lost(usize::MAX);
         self.idle_since = now;
@@ -520,6 +554,11 @@ impl<M: Clone> Sender<M> {
         self.mark_lost(usize::MAX);
         self.idle_since = now;
         self.pump(policy, now, out);
+    }
+
+    /// Whether so little is unacknowledged that it belongs to a short operation.
+    pub(super) fn is_short_operation(&self) -> bool {
+        self.outstanding() < SHORT_OPERATION_FRAMES
     }
 
     /// Unacknowledged frames and waiting messages.

@@ -25,7 +25,10 @@ const MAX_REPAIRS: usize = 64;
 
 /// The peer has not answered for all timeouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TransferPeerLost;
+pub struct TransferPeerLost {
+    /// For how long, from the first timeout on.
+    pub silence: Span,
+}
 
 /// The sending end of a transfer.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub struct BulkSender {
     /// The first transmission whose acknowledgement gives a round trip: its end, and when it was sent.
     timed: Option<(u32, Time)>,
     timeouts: u32,
+    /// When the first of them was.
+    silent_since: Time,
     /// Counts timeouts, modulo 8; parts and acknowledgements carry it.
     probe: u8,
     /// After a timeout: everything before this offset was sent before the probe.
@@ -67,6 +72,7 @@ impl BulkSender {
             repaired: (0, Time::ZERO),
             timed: None,
             timeouts: 0,
+            silent_since: Time::NEVER,
             probe: 0,
             sent_before_probe: None,
             deadline: Time::NEVER,
@@ -200,9 +206,12 @@ impl BulkSender {
         probe_bytes: u32,
         pacing: &mut TransferPacing,
     ) -> Result<(), TransferPeerLost> {
+        if self.timeouts == 0 {
+            self.silent_since = now;
+        }
         self.timeouts += 1;
         if self.timeouts > MAX_TIMEOUTS {
-            return Err(TransferPeerLost);
+            return Err(TransferPeerLost { silence: now.since(self.silent_since) });
         }
         // Most often the receiver was only not running: the window shrinks when it reports a loss.
         self.probe = (self.probe + 1) % 8;

@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use manager::AuthKey;
@@ -19,7 +20,7 @@ use protocol::connection::{
 };
 use protocol::transfer::BASE_PACKET_BYTES;
 use units::limits::MAX_PATHS;
-use units::{GroupId, PathId, QpNumber, Time};
+use units::{GroupId, PathId, QpNumber, Span, Time};
 use wire::transfer::{self, TransferHeader, TransferPacketKind};
 use wire::{Bth, IcrcCoverage, Opcode, Packet, PacketHeaders, rocev2};
 
@@ -57,6 +58,8 @@ struct OpenEdge {
     macs: Arc<KeyedMacs>,
     outgoing: EdgeDirection,
     incoming: EdgeDirection,
+    /// When each path's remote socket last responded, over any edge, in nanoseconds. Zero: never.
+    responded: Vec<Arc<AtomicU64>>,
 }
 
 /// The sockets of a process and the edges that use them.
@@ -66,6 +69,8 @@ pub struct TreeEdges {
     now: Time,
     ports: Vec<UdpPort>,
     edges: BTreeMap<QpNumber, OpenEdge>,
+    /// The `responded` of open edges by remote socket.
+    peers: BTreeMap<SocketAddr, Arc<AtomicU64>>,
     /// The MACs by key: the edges of one group share a key.
     macs: BTreeMap<[u8; 16], Arc<KeyedMacs>>,
     /// Sockets for the transfers of edges that use them: few, because each costs a descriptor.
@@ -102,6 +107,8 @@ const MAX_MULTICAST_RECEIVES: usize = 128;
 const POOLED_CHILDREN: usize = 64;
 /// Sockets that are connected to one peer each.
 const MAX_CONNECTED_SOCKETS: usize = 64;
+/// A remote socket that responded within this time is alive.
+const ALIVE_FOR: Span = Span::from_micros(1_000_000);
 /// What every link carries, until the owner knows more.
 const DEFAULT_LINK_BYTES: usize = 1500;
 
@@ -125,6 +132,7 @@ impl TreeEdges {
             transfer_batch: transfer_packets::batch_buffer(),
             ports,
             edges: BTreeMap::new(),
+            peers: BTreeMap::new(),
             macs: BTreeMap::new(),
             connected: BTreeMap::new(),
             multicast_groups: MulticastGroups::default(),
@@ -186,7 +194,8 @@ impl TreeEdges {
         let macs = self.macs_of(key);
         let outgoing = EdgeDirection::outgoing(number, remote, end);
         let incoming = EdgeDirection::incoming(number, remote, end);
-        self.edges.insert(number, OpenEdge { remote, routes, macs, outgoing, incoming });
+        let responded = routes.iter().map(|route| self.peers.entry(route.to).or_default().clone()).collect();
+        self.edges.insert(number, OpenEdge { remote, routes, macs, outgoing, incoming, responded });
     }
 
     /// The MACs under a key.
@@ -208,12 +217,26 @@ impl TreeEdges {
     /// Removes an edge: packets that still arrive for it count as foreign.
     pub fn remove_edge(&mut self, number: QpNumber) {
         self.known_transfer = None;
-        if let Some(OpenEdge { macs, .. }) = self.edges.remove(&number) {
+        if let Some(OpenEdge { macs, routes, responded, .. }) = self.edges.remove(&number) {
+            drop(responded);
+            for UdpRoute { to, .. } in routes {
+                // No other edge leads there.
+                if self.peers.get(&to).is_some_and(|responded| Arc::strong_count(responded) == 1) {
+                    self.peers.remove(&to);
+                }
+            }
             self.connected.retain(|(edge, _), _| *edge != number);
             let key = *macs.key();
             drop(macs);
             self.release_macs(&key);
         }
+    }
+
+    /// Whether a remote socket of this edge responded of late, over whichever edge: what was sent to it arrived, and its response too.
+    pub fn is_peer_alive(&self, edge: QpNumber) -> bool {
+        let Some(tree_edge) = self.edges.get(&edge) else { return false };
+        let responded = tree_edge.responded.iter().map(|at| at.load(Ordering::Relaxed)).max().unwrap_or(0);
+        responded > 0 && self.now.since(Time::from_nanos(responded)) < ALIVE_FOR
     }
 
     /// Sends the copies of a frame over an edge. They leave at the latest with the next [`Self::flush`].
@@ -564,7 +587,7 @@ impl TreeEdges {
             self.counters.foreign += 1;
             return;
         };
-        match self.read(edge, &packet) {
+        match self.read(edge, path, &packet) {
             Ok(frame) => {
                 self.counters.received += 1;
                 let frame_path = FramePath { path, migration: migration_bit(&packet.headers) };
@@ -615,12 +638,21 @@ impl TreeEdges {
         Some(PathId(position as u8))
     }
 
-    fn read(&mut self, edge: QpNumber, packet: &Packet<'_>) -> Result<Frame<AggregationMessage>, PacketDrop> {
+    fn read(
+        &mut self,
+        edge: QpNumber,
+        path: PathId,
+        packet: &Packet<'_>,
+    ) -> Result<Frame<AggregationMessage>, PacketDrop> {
         let headers = &packet.headers;
         let open = self.edges.get(&edge).ok_or(PacketDrop::Malformed)?;
         let (macs, direction) = (&*open.macs, open.incoming);
         if headers.bth.opcode != Opcode::SendOnly {
-            return control_frame(&read_control(packet, (macs, direction))?).ok_or(PacketDrop::Malformed);
+            let frame = control_frame(&read_control(packet, (macs, direction))?).ok_or(PacketDrop::Malformed)?;
+            if !matches!(frame, Frame::Probe { .. }) {
+                open.responded[path.index()].store(self.now.as_nanos(), Ordering::Relaxed);
+            }
+            return Ok(frame);
         }
         let message = read_message(packet, (|_| Some(macs), direction), (&mut self.pool, &mut self.decrypted))?;
         Ok(Frame::Data { psn: headers.bth.psn, wants_ack: headers.bth.acknowledge, message })

@@ -14,7 +14,9 @@ mod whole_messages;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use protocol::collective::CollectiveSchedule;
-use protocol::transfer::{BulkSender, IMPLICIT_ACK_BYTES, PartLimit, TransferAcknowledgement, TransferPacing};
+use protocol::transfer::{
+    BulkSender, IMPLICIT_ACK_BYTES, PartLimit, TransferAcknowledgement, TransferPacing, TransferPeerLost,
+};
 use transport::edges::{TransferSink, UnverifiedPart};
 use units::{GroupId, OpId, PathId, QpNumber, Rank, Span, Time};
 use wire::transfer::{self, TransferHeader, TransferName, TransferPacketKind};
@@ -358,8 +360,8 @@ impl StreamTable {
         });
     }
 
-    /// Retransmits what is overdue; returns the ranks that do not answer.
-    pub(super) fn handle_timeouts(&mut self, tree_edges: &TreeEdges) -> Vec<Rank> {
+    /// Retransmits what is overdue; returns the ranks that do not answer, and for how long they have not.
+    pub(super) fn handle_timeouts(&mut self, tree_edges: &TreeEdges) -> Vec<(Rank, Span)> {
         let now = tree_edges.clock().now();
         let (mut lost, mut asked) = (Vec::new(), Vec::new());
         for stream in self.outgoing.iter_mut().filter(|stream| stream.transfer.deadline() <= now) {
@@ -381,7 +383,7 @@ impl StreamTable {
                     peer.path = next_path(tree_edges, stream.to, peer.path);
                 }
                 Ok(()) => {}
-                Err(_) => lost.push(stream.to),
+                Err(TransferPeerLost { silence }) => lost.push((stream.to, silence)),
             }
         }
         lost

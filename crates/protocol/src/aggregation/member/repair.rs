@@ -28,6 +28,25 @@ impl AggregationMember {
         }
     }
 
+    /// The operations whose results are to be requested now. Each is requested once; after that only the oldest one is, because requests travel
+    /// over a connection, which loses none, and a node that serves thousands of operations needs its time for them.
+    pub(super) fn overdue(&mut self, now: Time) -> Vec<AggregationHeader> {
+        let timeout = self.repair_timeout();
+        let mut is_oldest = true;
+        let mut headers = Vec::new();
+        for operation in self.operations.iter_mut().filter(|operation| !operation.done) {
+            if operation.ask_at <= now {
+                if is_oldest || operation.asked == 0 || operation.mode == OperationMode::Multicast {
+                    headers.push(operation.header);
+                } else {
+                    operation.ask_at = now + timeout.times(1 << operation.asked);
+                }
+            }
+            is_oldest = false;
+        }
+        headers
+    }
+
     /// Requests the result of an operation over one edge (P-40).
     pub(super) fn request_repair(&mut self, now: Time, edge: EdgeIndex, header: AggregationHeader, out: &mut Outbox) {
         if self.is_lost(edge) {

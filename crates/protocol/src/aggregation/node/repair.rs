@@ -150,7 +150,7 @@ impl AggregationNode {
             (state.config.children.len(), state.config.window, state.config.plane, state.lost_child);
         let slot = state.slot(op);
         let missing = slot.missing(op, children, window);
-        if missing.is_empty() || !slot.may_ask(op, now, self.policy.timeout) {
+        if missing.is_empty() || !slot.may_ask_children(op, now, self.policy.timeout) {
             return;
         }
         if let Some(abort) = lost_child.and_then(|cause| slot.abort(cause, Some(about))) {
@@ -158,6 +158,11 @@ impl AggregationNode {
         }
         for child in missing {
             for edge in self.seats[seat].config.children[child.index()].clone() {
+                // One request at a time shows whether the child is alive. If each operation had its own, a node with thousands of them would
+                // have no time for contributions.
+                if self.edges[edge.index()].connection.is_unacknowledged(AggregationMessage::is_request) {
+                    continue;
+                }
                 self.send(now, edge, about.about(AggregationMessageKind::Repair, child, plane), out);
             }
         }

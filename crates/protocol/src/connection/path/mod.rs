@@ -8,6 +8,7 @@
 //! paper: the user can do each of them, and the connection does those that the user leaves to it.
 
 mod event;
+mod flap_history;
 mod monitor;
 mod policy;
 mod state;
@@ -21,6 +22,7 @@ use units::{PathId, Time};
 
 use super::frame::MigrationBit;
 pub use event::{LoadPathError, MigrationCause, PathEvent};
+use flap_history::FlapHistory;
 pub use monitor::PathHealth;
 use monitor::PathMonitor;
 pub use policy::{AlternateLoading, MigrationRole, PathPolicy};
@@ -63,6 +65,7 @@ pub struct Paths {
     due: Time,
     events: VecDeque<PathEvent>,
     migrations: u32,
+    flap_history: FlapHistory,
 }
 
 impl Paths {
@@ -88,6 +91,7 @@ impl Paths {
             due: now,
             events: VecDeque::new(),
             migrations: 0,
+            flap_history: FlapHistory::default(),
         }
     }
 
@@ -114,6 +118,18 @@ impl Paths {
     /// How often traffic moved.
     pub fn migrations(&self) -> u32 {
         self.migrations
+    }
+
+    /// The path for copies of short messages, while traffic moves often (P-132): the armed alternate, or else the healthiest path.
+    pub(super) fn copy_path(&self, now: Time) -> Option<PathId> {
+        if !self.flap_history.is_flapping(now, self.policy.failback_after) {
+            return None;
+        }
+        let is_usable = |path: &PathId| self.monitors[path.index()].is_usable();
+        let others = || self.others().filter(is_usable);
+        self.alternate
+            .filter(is_usable)
+            .or_else(|| others().min_by_key(|path| (self.monitors[path.index()].preference(), *path)))
     }
 
     /// The next event.
@@ -193,6 +209,9 @@ impl Paths {
         self.suspected = false;
         self.is_stranded = false;
         self.migrations = self.migrations.saturating_add(1);
+        if cause != MigrationCause::Manual {
+            self.flap_history.note_move(now);
+        }
         // The probe informs the peer if there is nothing else to send, and tests the new path.
         self.monitors[to.index()].note_selected(now);
         self.update_due(to);

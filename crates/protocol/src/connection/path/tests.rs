@@ -1,6 +1,7 @@
 //! Two ends of a connection with several paths, joined by a harness that cuts paths, loses frames and reports links.
 
 mod dead_paths;
+mod flapping_paths;
 mod probe_replies;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -179,7 +179,7 @@ impl Membership {
 
     /// Retransmits what is overdue and requests late results.
     pub fn handle_timeout(&mut self, tree_edges: &mut TreeEdges, done: &mut Vec<AggregationAction>) {
-        self.member.extend_retries(tree_edges.now(), |_| tree_edges.is_peer_alive(self.edge));
+        self.member.extend_retries(tree_edges.now(), |_, since| tree_edges.has_responded(self.edge, since));
         self.member.handle_timeout(tree_edges.now(), &mut self.outbox);
         self.carry_out(tree_edges, done);
     }

@@ -103,7 +103,7 @@ impl NodeDataPlane {
             busy = true;
             let Some(seat) = self.seats.get_mut(&group) else { continue };
             let (edges, tree_edges) = (&seat.edges, &self.tree_edges);
-            seat.node.extend_retries(now, |edge| tree_edges.is_peer_alive(edges[usize::from(edge.0)]));
+            seat.node.extend_retries(now, |edge, since| tree_edges.has_responded(edges[usize::from(edge.0)], since));
             seat.node.handle_timeout(now, &mut self.outbox);
             self.troubles.extend(seat.trouble(group));
             self.carry_out(group);

@@ -347,10 +347,12 @@ impl AggregationMember {
         }
     }
 
-    /// Puts off the loss of parents that are silent here and alive elsewhere: call it before [`Self::handle_timeout`] (P-131).
-    pub fn extend_retries(&mut self, now: Time, mut is_alive: impl FnMut(EdgeIndex) -> bool) {
+    /// Puts off the loss of parents that are silent here and have responded elsewhere since then: call it before [`Self::handle_timeout`] (P-131).
+    pub fn extend_retries(&mut self, now: Time, mut has_responded: impl FnMut(EdgeIndex, Time) -> bool) {
         for (index, connection) in self.edges.iter_mut().enumerate() {
-            if connection.may_extend_retries(now) && is_alive(EdgeIndex(index as u16)) {
+            if let Some(since) = connection.may_extend_retries(now)
+                && has_responded(EdgeIndex(index as u16), since)
+            {
                 connection.extend_retries();
             }
         }

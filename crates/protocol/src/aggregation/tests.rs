@@ -216,7 +216,7 @@ fn a_silent_child_that_is_alive_elsewhere_gets_more_time_but_not_forever() {
         let mut repeats = 0;
         while node.lost_peer().is_none() {
             let (now, mut out) = (node.deadline(), Outbox::default());
-            node.extend_retries(now, |_| now < Time::ZERO + alive_until);
+            node.extend_retries(now, |_, since| since < Time::ZERO + alive_until);
             node.handle_timeout(now, &mut out);
             repeats += out.drain().count();
         }

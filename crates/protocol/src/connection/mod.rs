@@ -410,9 +410,9 @@ impl<M: Clone> Connection<M> {
         Ok(())
     }
 
-    /// Whether a timeout is due that need not count towards the retry limit, if the peer is alive: then call [`Self::extend_retries`] before
-    /// [`Self::handle_timeout`].
-    pub fn may_extend_retries(&self, now: Time) -> bool {
+    /// If a timeout is due that need not count towards the retry limit, as long as the peer has responded elsewhere since the returned time: then
+    /// call [`Self::extend_retries`] before [`Self::handle_timeout`].
+    pub fn may_extend_retries(&self, now: Time) -> Option<Time> {
         self.sender.may_extend_retries(&self.policy, now)
     }
 

@@ -27,6 +27,8 @@ pub enum RetryExceeded {
 /// The timeout doubles this many times at most, and four times more if the peer is alive (P-131).
 const MAX_DOUBLINGS: u8 = 6;
 const MAX_EXTENDED_DOUBLINGS: u8 = 4;
+/// Of these doublings, so many are kept for the next frames.
+const MAX_KEPT_BACKOFF: u8 = 4;
 /// A peer that answers others and not this connection counts as lost after this time.
 const MAX_EXTENDED_SILENCE: Span = Span::from_micros(60_000_000);
 
@@ -77,6 +79,8 @@ pub(super) struct Sender<M> {
     /// Timeouts in a row on this path, and on all paths since the last response.
     timeouts: u8,
     total_timeouts: u8,
+    /// How often the timeout of the next frame is doubled from the start: answers came only after several timeouts (P-8).
+    kept_backoff: u8,
     /// Timeouts that do not count as such, because the peer is alive (P-131).
     extensions: u8,
     /// The next one does not.
@@ -106,6 +110,7 @@ impl<M: Clone> Sender<M> {
             idle_since: Time::ZERO,
             timeouts: 0,
             total_timeouts: 0,
+            kept_backoff: 0,
             extensions: 0,
             is_extended: false,
             silent_since: Time::ZERO,
@@ -331,6 +336,11 @@ impl<M: Clone> Sender<M> {
 
     fn note_response(&mut self) {
         self.tail_probe_sent = false;
+        // The answer to a frame that was sent several times measures no round trip. What is known is that it took longer than the timeout.
+        self.kept_backoff = match self.timeouts {
+            0 | 1 => self.kept_backoff.saturating_sub(1),
+            several => self.kept_backoff.saturating_add(several - 1).min(MAX_KEPT_BACKOFF),
+        };
         self.reset_timeouts();
     }
 
@@ -459,15 +469,21 @@ impl<M: Clone> Sender<M> {
         // Timeouts on other paths count less, so that each path is tried quickly at first. But they do count: a peer that is only busy for a
         // while must not be declared lost sooner because it has more paths.
         let other_paths = self.total_timeouts.saturating_sub(self.timeouts) / 4;
-        let doublings = self.timeouts.saturating_add(other_paths).min(MAX_DOUBLINGS);
+        let kept = match policy.timer {
+            RetransmitTimer::Fixed => 0,
+            RetransmitTimer::Measured => self.kept_backoff,
+        };
+        let doublings = self.timeouts.saturating_add(other_paths + kept).min(MAX_DOUBLINGS);
         timeout.times(1 << (doublings + self.extensions.min(MAX_EXTENDED_DOUBLINGS)))
     }
 
-    /// Whether a timeout is due that need not count if the peer is alive: several have passed, but not for too long.
-    pub(super) fn may_extend_retries(&self, policy: &ConnectionPolicy, now: Time) -> bool {
-        self.total_timeouts >= policy.retry_limit.min(MAX_DOUBLINGS)
+    /// The last transmission, if a timeout is due that need not count if the peer has responded elsewhere since: several have passed, but not
+    /// for too long.
+    pub(super) fn may_extend_retries(&self, policy: &ConnectionPolicy, now: Time) -> Option<Time> {
+        let may_extend = self.total_timeouts >= policy.retry_limit.min(MAX_DOUBLINGS)
             && self.silence(now) < MAX_EXTENDED_SILENCE
-            && self.deadline(policy).is_some_and(|deadline| deadline <= now)
+            && self.deadline(policy).is_some_and(|deadline| deadline <= now);
+        may_extend.then_some(self.idle_since)
     }
 
     /// The timeout that is due does not count, and the next one is twice as late.
@@ -545,6 +561,7 @@ impl<M: Clone> Sender<M> {
         out: &mut impl FnMut(OutgoingFrame<M>),
     ) {
         self.rtt = RttEstimator::default();
+        self.kept_backoff = 0;
         self.congestion = CongestionWindow::default();
         self.errors = LinkErrors::default();
         self.timeouts = 0;

@@ -4,7 +4,7 @@ use units::{Span, Time};
 
 use super::{
     AckRequest, Connection, ConnectionPolicy, CopyPolicy, Damage, DamageOutcome, Frame, FramePath, FramePurpose,
-    OutgoingFrame,
+    OutgoingFrame, RetransmitTimer,
 };
 
 type Out = Vec<OutgoingFrame<u32>>;
@@ -262,4 +262,25 @@ fn copies_spare_a_bad_link_most_repairs_and_cost_a_good_one_nothing() {
     let (repaired, packets) = over_a_bad_link(CopyPolicy::Measured, 1_000, 40_000);
     assert!(repaired < 8, "with copies {repaired} of 40,000 messages wait for a repair");
     assert!((1.5..2.2).contains(&packets), "{packets} packets per message");
+}
+
+/// Regression: under load each frame to a slow peer was sent five times, because the back-off began anew with each answer, and no frame was sent
+/// only once and measured the round trip.
+#[test]
+fn a_peer_whose_answers_take_longer_than_the_timeout_gets_few_frames_twice() {
+    let policy = ConnectionPolicy { timer: RetransmitTimer::Measured, ..policy() };
+    let trip = policy.timeout.times(20);
+    let mut near = Connection::new(policy);
+    let (mut now, mut repeats) = (at(0), Vec::new());
+    for message in 0..20 {
+        let (began, mut count) = (now, 0);
+        let number = near.send(now, message, AckRequest::Immediate, &mut |_| ()).expect("the window is open");
+        while let Some(deadline) = near.deadline().filter(|deadline| *deadline < began + trip) {
+            near.handle_timeout(deadline, &mut |_| count += 1).expect("the peer lives");
+        }
+        now = began + trip;
+        near.handle_control(now, FramePath::ONLY_PATH, &Frame::Ack { psn: number }, &mut |_| ());
+        repeats.push(count);
+    }
+    assert!(repeats[0] >= 4 && repeats[1..].iter().all(|count| *count <= 2), "{repeats:?}");
 }

@@ -164,7 +164,9 @@ fn read_protobuf(bytes: &[u8], trace: &mut RankTrace<'_>) -> Result<(), Workload
             Ok(Some(node)) => trace.add(&node, nodes.message())?,
             Ok(None) => return Ok(()),
             Err(why) => {
-                let message = format!("no Chakra trace: neither JSON nor, here, a message in protobuf form: {why}");
+                let message = format!(
+                    "not a Chakra trace: it is not JSON, and as protobuf this message is cut off or damaged: {why}"
+                );
                 return Err(WorkloadError::new(nodes.message(), message));
             }
         }
@@ -322,9 +324,9 @@ mod tests {
         let cases: [(Vec<u8>, &str); 10] = [
             (
                 b"\x0a\x08ChakraET".to_vec(),
-                "neither JSON nor, here, a message in protobuf form: a part of 10 bytes, and 9 are left",
+                "as protobuf this message is cut off or damaged: a part of 10 bytes, and 9 are left",
             ),
-            (vec![0xff, 0xfe, 0x00], "neither JSON nor, here, a message in protobuf form: a part of 16255 bytes"),
+            (vec![0xff, 0xfe, 0x00], "as protobuf this message is cut off or damaged: a part of 16255 bytes"),
             (b"{".to_vec(), "not a Chakra node"),
             (good.replace("COMP_NODE", "FLY_NODE").into_bytes(), "unknown type"),
             (good.replace("[\"1\"]", "[\"77\"]").into_bytes(), "node 77"),

@@ -20,7 +20,7 @@ use protocol::connection::{
 };
 use protocol::transfer::BASE_PACKET_BYTES;
 use units::limits::MAX_PATHS;
-use units::{GroupId, PathId, QpNumber, Span, Time};
+use units::{GroupId, PathId, QpNumber, Time};
 use wire::transfer::{self, TransferHeader, TransferPacketKind};
 use wire::{Bth, IcrcCoverage, Opcode, Packet, PacketHeaders, rocev2};
 
@@ -107,8 +107,6 @@ const MAX_MULTICAST_RECEIVES: usize = 128;
 const POOLED_CHILDREN: usize = 64;
 /// Sockets that are connected to one peer each.
 const MAX_CONNECTED_SOCKETS: usize = 64;
-/// A remote socket that responded within this time is alive.
-const ALIVE_FOR: Span = Span::from_micros(1_000_000);
 /// What every link carries, until the owner knows more.
 const DEFAULT_LINK_BYTES: usize = 1500;
 
@@ -232,11 +230,11 @@ impl TreeEdges {
         }
     }
 
-    /// Whether a remote socket of this edge responded of late, over whichever edge: what was sent to it arrived, and its response too.
-    pub fn is_peer_alive(&self, edge: QpNumber) -> bool {
+    /// Whether a remote socket of this edge responded since then, over whichever edge: what was sent to it arrived, and its response too.
+    pub fn has_responded(&self, edge: QpNumber, since: Time) -> bool {
         let Some(tree_edge) = self.edges.get(&edge) else { return false };
         let responded = tree_edge.responded.iter().map(|at| at.load(Ordering::Relaxed)).max().unwrap_or(0);
-        responded > 0 && self.now.since(Time::from_nanos(responded)) < ALIVE_FOR
+        responded > 0 && Time::from_nanos(responded) >= since
     }
 
     /// Sends the copies of a frame over an edge. They leave at the latest with the next [`Self::flush`].

@@ -12,7 +12,7 @@ use manager::{
 use protocol::Payload;
 use protocol::aggregation::{AbortCause, AggregationAction, Contribution, ContributionRole, ResultDisposition};
 use reduce::{ElementType, Operator};
-use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank, SegmentIndex};
+use units::{ChildIndex, Epoch, GroupId, QpNumber, Rank, SegmentIndex, Time};
 use wire::aggregation::{ElementCode, OperatorCode};
 
 use super::*;
@@ -465,7 +465,7 @@ fn a_lost_node_is_named_by_its_number() {
 
 /// A leader that left one group and not another is taken for busy, not for lost, by the edge that gets no answer.
 #[test]
-fn a_neighbour_that_responds_on_another_edge_is_alive() {
+fn a_response_on_one_edge_counts_for_the_others_to_its_socket() {
     let mut tree = TestTree::new(&FaultInjector::default());
     let (edges, own) = (&mut tree.members[0].0, QpNumber(0x200));
     let routes = edges.routes_to(&tree.nodes[0].addresses());
@@ -473,15 +473,14 @@ fn a_neighbour_that_responds_on_another_edge_is_alive() {
     edges.add_edge(QpNumber(0x300), silent.clone());
     let elsewhere = TreeEdge { routes: edges.routes_to(&tree.nodes[1].addresses()), ..silent };
     edges.add_edge(QpNumber(0x301), elsewhere);
-    let alive =
-        |tree: &TestTree| [own, QpNumber(0x300), QpNumber(0x301)].map(|edge| tree.members[0].0.is_peer_alive(edge));
-    assert_eq!(alive(&tree), [false; 3]);
+    let responded = |tree: &TestTree, since: Time| {
+        [own, QpNumber(0x300), QpNumber(0x301)].map(|edge| tree.members[0].0.has_responded(edge, since))
+    };
+    assert_eq!(responded(&tree, Time::ZERO), [false; 3]);
     tree.start(0, 1); // The only contribution: the node acknowledges it, because no result does.
     tree.run(1, Duration::from_millis(50));
-    assert_eq!(alive(&tree), [true, true, false]);
-    std::thread::sleep(Duration::from_millis(1_001));
-    tree.members[0].0.update_clock();
-    assert_eq!(alive(&tree), [false; 3]);
+    assert_eq!(responded(&tree, Time::ZERO), [true, true, false]);
+    assert_eq!(responded(&tree, tree.members[0].0.clock().now()), [false; 3]);
 }
 
 #[test]

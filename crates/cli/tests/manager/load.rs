@@ -13,6 +13,7 @@ use manager::message::Quota;
 use manager::{GroupLeader, GroupRequest};
 use protocol::aggregation::{AggregationAction, Contribution, ContributionRole, ResultDisposition};
 use reduce::{ElementType, Operator};
+use transport::timer_queue::TimerQueue;
 use transport::udp::FaultInjector;
 use units::{QpNumber, Rank, SegmentIndex};
 use wire::aggregation::{ElementCode, OperatorCode};
@@ -20,8 +21,8 @@ use wire::aggregation::{ElementCode, OperatorCode};
 use super::process::*;
 
 const OPERATIONS: u64 = 10;
-/// Timers are looked at so often: there are hundreds of thousands.
-const TIMER_INTERVAL: Duration = Duration::from_millis(100);
+/// So many timers are handled between two looks at the socket: there are hundreds of thousands, and what arrives must not overflow meanwhile.
+const TIMERS_PER_TURN: usize = 256;
 
 /// So many leaders start their operations at a time.
 const EDGES_PER_TURN: usize = 64;
@@ -51,7 +52,7 @@ struct Members {
     members: HashMap<QpNumber, LoadedMember>,
     children: u32,
     inputs: Vec<TreeEdgeEvent>,
-    next_timers: Instant,
+    timers: TimerQueue<QpNumber>,
     completed: u64,
 }
 
@@ -93,6 +94,7 @@ impl Members {
                 _ => {}
             }
         }
+        self.timers.set(edge, member.membership.deadline());
     }
 
     /// Handles packets, and retransmits what was lost. True if there was anything.
@@ -109,21 +111,13 @@ impl Members {
             self.finish(edge, actions);
         }
         self.inputs = inputs;
-        if self.next_timers <= Instant::now() {
-            self.next_timers = Instant::now() + TIMER_INTERVAL;
-            let now = self.tree_edges.clock().now();
-            let due: Vec<QpNumber> = self
-                .members
-                .iter()
-                .filter(|(_, member)| member.membership.deadline() <= now)
-                .map(|(edge, _)| *edge)
-                .collect();
-            for edge in due {
-                let mut actions = Vec::new();
-                let member = self.members.get_mut(&edge).expect("just seen");
-                member.membership.handle_timeout(&mut self.tree_edges, &mut actions);
-                self.finish(edge, actions);
-            }
+        let now = self.tree_edges.now();
+        for _ in 0..TIMERS_PER_TURN {
+            let Some(edge) = self.timers.pop_expired(now) else { break };
+            let mut actions = Vec::new();
+            let member = self.members.get_mut(&edge).expect("it has a timer");
+            member.membership.handle_timeout(&mut self.tree_edges, &mut actions);
+            self.finish(edge, actions);
         }
         self.tree_edges.flush();
         was_busy
@@ -162,8 +156,8 @@ impl Members {
             }
         }
         assert_eq!(members.len() as u32, load.groups * load.children, "all edges differ");
-        let (inputs, next_timers) = (Vec::new(), Instant::now());
-        Self { tree_edges, members, children: load.children, inputs, next_timers, completed: 0 }
+        let (inputs, timers) = (Vec::new(), TimerQueue::default());
+        Self { tree_edges, members, children: load.children, inputs, timers, completed: 0 }
     }
 
     fn start_all(&mut self) {
@@ -174,6 +168,7 @@ impl Members {
             for _ in 0..OPERATIONS {
                 Self::contribute(&mut self.tree_edges, self.members.get_mut(&edge).expect("it joined"));
             }
+            self.finish(edge, Vec::new());
             if number % EDGES_PER_TURN == 0 {
                 self.turn();
             }

@@ -3,6 +3,7 @@
 mod edge_event;
 mod message_codec;
 mod multicast_group;
+mod peer_responses;
 mod ready_sockets;
 mod transfer_packets;
 mod tree_edges;

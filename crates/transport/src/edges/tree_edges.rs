@@ -9,7 +9,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use manager::AuthKey;
@@ -27,6 +26,7 @@ use wire::{Bth, IcrcCoverage, Opcode, Packet, PacketHeaders, rocev2};
 use super::edge_event::{PacketDrop, TreeEdgeCounters, TreeEdgeEvent};
 use super::message_codec::{read_control, read_message, read_multicast, write_control, write_message};
 use super::multicast_group::{MulticastGroups, MulticastRole, MulticastSocket};
+use super::peer_responses::{EdgeResponses, PeerResponses};
 use super::ready_sockets::{ReadySockets, is_long};
 use super::transfer_packets::{self, KnownTransfer, NoTransfers, TransferPackets, TransferSender, TransferSink};
 use crate::Clock;
@@ -58,8 +58,7 @@ struct OpenEdge {
     macs: Arc<KeyedMacs>,
     outgoing: EdgeDirection,
     incoming: EdgeDirection,
-    /// When each path's remote socket last responded, over any edge, in nanoseconds. Zero: never.
-    responded: Vec<Arc<AtomicU64>>,
+    responses: EdgeResponses,
 }
 
 /// The sockets of a process and the edges that use them.
@@ -69,8 +68,7 @@ pub struct TreeEdges {
     now: Time,
     ports: Vec<UdpPort>,
     edges: BTreeMap<QpNumber, OpenEdge>,
-    /// The `responded` of open edges by remote socket.
-    peers: BTreeMap<SocketAddr, Arc<AtomicU64>>,
+    peer_responses: PeerResponses,
     /// The MACs by key: the edges of one group share a key.
     macs: BTreeMap<[u8; 16], Arc<KeyedMacs>>,
     /// Sockets for the transfers of edges that use them: few, because each costs a descriptor.
@@ -130,7 +128,7 @@ impl TreeEdges {
             transfer_batch: transfer_packets::batch_buffer(),
             ports,
             edges: BTreeMap::new(),
-            peers: BTreeMap::new(),
+            peer_responses: PeerResponses::default(),
             macs: BTreeMap::new(),
             connected: BTreeMap::new(),
             multicast_groups: MulticastGroups::default(),
@@ -192,8 +190,8 @@ impl TreeEdges {
         let macs = self.macs_of(key);
         let outgoing = EdgeDirection::outgoing(number, remote, end);
         let incoming = EdgeDirection::incoming(number, remote, end);
-        let responded = routes.iter().map(|route| self.peers.entry(route.to).or_default().clone()).collect();
-        self.edges.insert(number, OpenEdge { remote, routes, macs, outgoing, incoming, responded });
+        let responses = self.peer_responses.add(&routes);
+        self.edges.insert(number, OpenEdge { remote, routes, macs, outgoing, incoming, responses });
     }
 
     /// The MACs under a key.
@@ -215,14 +213,8 @@ impl TreeEdges {
     /// Removes an edge: packets that still arrive for it count as foreign.
     pub fn remove_edge(&mut self, number: QpNumber) {
         self.known_transfer = None;
-        if let Some(OpenEdge { macs, routes, responded, .. }) = self.edges.remove(&number) {
-            drop(responded);
-            for UdpRoute { to, .. } in routes {
-                // No other edge leads there.
-                if self.peers.get(&to).is_some_and(|responded| Arc::strong_count(responded) == 1) {
-                    self.peers.remove(&to);
-                }
-            }
+        if let Some(OpenEdge { macs, routes, responses, .. }) = self.edges.remove(&number) {
+            self.peer_responses.remove(&routes, responses);
             self.connected.retain(|(edge, _), _| *edge != number);
             let key = *macs.key();
             drop(macs);
@@ -232,9 +224,7 @@ impl TreeEdges {
 
     /// Whether a remote socket of this edge responded since then, over whichever edge: what was sent to it arrived, and its response too.
     pub fn has_responded(&self, edge: QpNumber, since: Time) -> bool {
-        let Some(tree_edge) = self.edges.get(&edge) else { return false };
-        let responded = tree_edge.responded.iter().map(|at| at.load(Ordering::Relaxed)).max().unwrap_or(0);
-        responded > 0 && Time::from_nanos(responded) >= since
+        self.edges.get(&edge).is_some_and(|tree_edge| tree_edge.responses.is_any_since(since))
     }
 
     /// Sends the copies of a frame over an edge. They leave at the latest with the next [`Self::flush`].
@@ -648,7 +638,7 @@ impl TreeEdges {
         if headers.bth.opcode != Opcode::SendOnly {
             let frame = control_frame(&read_control(packet, (macs, direction))?).ok_or(PacketDrop::Malformed)?;
             if !matches!(frame, Frame::Probe { .. }) {
-                open.responded[path.index()].store(self.now.as_nanos(), Ordering::Relaxed);
+                open.responses.note(path, self.now);
             }
             return Ok(frame);
         }

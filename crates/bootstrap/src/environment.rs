@@ -176,7 +176,7 @@ impl JobEnvironment {
     ) -> Result<Self, EnvironmentError> {
         let reader = EnvironmentReader { variables };
         let Some(convention) = LAUNCHER_CONVENTIONS.iter().find(|convention| reader.follows(convention)) else {
-            return reader.singleton();
+            return reader.without_launcher();
         };
         let size = match convention.sizes.iter().find(|name| reader.get(name).is_some()) {
             Some(name) => reader.number(name, 1..=MAX_JOB_RANKS)?,
@@ -224,10 +224,19 @@ impl<'a> EnvironmentReader<'a> {
         }
     }
 
-    fn singleton(&self) -> Result<JobEnvironment, EnvironmentError> {
+    /// A job of one rank, unless variables tell of others.
+    fn without_launcher(&self) -> Result<JobEnvironment, EnvironmentError> {
+        let missing = |beside| Err(EnvironmentError::Missing { beside, wanted: vec!["PLEACH_RANK"] });
         if self.get("PLEACH_SIZE").is_some_and(|size| size.trim() != "1") {
-            return Err(EnvironmentError::Missing { beside: "PLEACH_SIZE", wanted: vec!["PLEACH_RANK"] });
+            return missing("PLEACH_SIZE");
         }
+        if self.get("PLEACH_RENDEZVOUS").is_some() {
+            return missing("PLEACH_RENDEZVOUS"); // Nobody sets it for one rank alone.
+        }
+        self.singleton()
+    }
+
+    fn singleton(&self) -> Result<JobEnvironment, EnvironmentError> {
         let job = match self.get("PLEACH_JOB") {
             Some(job) => validated("PLEACH_JOB", job)?.to_owned(),
             None => format!("alone-{}", std::process::id()),
@@ -258,8 +267,16 @@ impl<'a> EnvironmentReader<'a> {
 
     /// The name of a job whose ranks were started by hand with a rendezvous: each by another process, which cannot name it.
     fn job_by_hand(&self, convention: &LauncherConvention) -> Result<Option<String>, EnvironmentError> {
+        if convention.rank != "PLEACH_RANK" {
+            return Ok(None);
+        }
+        if self.get("PLEACH_TOKEN").is_some() && self.get("PLEACH_RENDEZVOUS").is_none() {
+            // A token is for ranks on several hosts, which would wait for each other in vain.
+            let wanted = vec!["PLEACH_RENDEZVOUS", "PLEACH_JOB"];
+            return Err(EnvironmentError::Missing { beside: "PLEACH_TOKEN", wanted });
+        }
         let address = self.get("PLEACH_RENDEZVOUS").filter(|address| parse_rendezvous(address).is_some());
-        let Some(address) = address.filter(|_| convention.rank == "PLEACH_RANK") else { return Ok(None) };
+        let Some(address) = address else { return Ok(None) };
         if self.get("PLEACH_TOKEN").is_none() {
             let wanted = vec!["PLEACH_TOKEN", "PLEACH_JOB"];
             return Err(EnvironmentError::Missing { beside: "PLEACH_RENDEZVOUS", wanted });
@@ -376,8 +393,14 @@ impl fmt::Display for EnvironmentError {
         match self {
             Self::Missing { beside, wanted } => {
                 write!(formatter, "{beside} is set, but not {}", wanted.join(" or "))?;
-                formatter.write_str(match *beside {
-                    "PLEACH_RENDEZVOUS" => "; set PLEACH_TOKEN to the same secret in every process",
+                formatter.write_str(match (*beside, wanted.first().copied()) {
+                    ("PLEACH_RENDEZVOUS", Some("PLEACH_TOKEN")) => {
+                        "; set PLEACH_TOKEN to the same secret in every process"
+                    }
+                    ("PLEACH_TOKEN", _) => {
+                        "; set PLEACH_RENDEZVOUS=host:port in every process, with the host of rank 0 and a free TCP port, \
+                         or, if all ranks are on this host, PLEACH_JOB to the same text"
+                    }
                     _ => "; set PLEACH_RANK and PLEACH_SIZE in every process",
                 })
             }

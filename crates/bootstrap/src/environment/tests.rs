@@ -47,6 +47,20 @@ fn ranks_that_were_started_by_hand_share_a_token_or_are_told_what_is_missing() {
     fails_with(&by_hand, &["PLEACH_RENDEZVOUS is set, but not PLEACH_TOKEN or PLEACH_JOB"]);
     by_hand.push(("PLEACH_TOKEN", "secret"));
     is(&by_hand, 1, 2, "at-node7-9000", address("node7", 9000));
+    let mut by_hand = vec![("PLEACH_RANK", "1"), ("PLEACH_SIZE", "2"), ("PLEACH_TOKEN", "secret")];
+    let missing = "PLEACH_TOKEN is set, but not PLEACH_RENDEZVOUS or PLEACH_JOB; set PLEACH_RENDEZVOUS=host:port in";
+    fails_with(&by_hand, &[missing, "PLEACH_JOB to the same text"]);
+    by_hand.push(("PLEACH_JOB", "mine"));
+    is(&by_hand, 1, 2, "mine", RendezvousPoint::File);
+    let alone = [("PLEACH_RANK", "0"), ("PLEACH_SIZE", "1"), ("PLEACH_RENDEZVOUS", "node7:9000")];
+    assert_eq!(environment(&alone).expect("valid variables").rendezvous, RendezvousPoint::Singleton);
+    let shared = [("PLEACH_RENDEZVOUS", "node7:9000"), ("PLEACH_TOKEN", "secret"), ("PLEACH_SIZE", "1")];
+    for length in [1, 2, 3] {
+        fails_with(
+            &shared[..length],
+            &["PLEACH_RENDEZVOUS is set, but not PLEACH_RANK; set PLEACH_RANK and PLEACH_SIZE in every process"],
+        );
+    }
 }
 
 /// The variables of Open MPI 4.1.4 in Debian.
@@ -159,7 +173,7 @@ fn missing_and_invalid_variables_are_named_with_what_to_set() {
 #[test]
 fn a_token_is_never_shown() {
     let secret = "s3cret\u{7}";
-    let variables = [("PLEACH_RANK", "0"), ("PLEACH_SIZE", "2"), ("PLEACH_TOKEN", secret)];
+    let variables = [("PLEACH_RANK", "0"), ("PLEACH_SIZE", "2"), ("PLEACH_JOB", "j"), ("PLEACH_TOKEN", secret)];
     let message = format!("{:?} {0}", environment(&variables).expect_err("it contains a control character"));
     assert!(message.contains("PLEACH_TOKEN") && !message.contains("s3cret"), "{message}");
     let fine = environment(&[("PLEACH_TOKEN", "s3cret")]).expect("valid variables");

@@ -68,12 +68,15 @@ fn ranks_by_hand_say_at_once_which_variable_is_missing() {
         let ended = command.args(&RANKS[2..]).envs(variables.iter().copied()).output().expect("pleach starts");
         (ended.status.code(), text(&ended.stderr))
     };
-    let rendezvous = ("PLEACH_RENDEZVOUS", "127.0.0.1:1");
+    let (rendezvous, token) = (("PLEACH_RENDEZVOUS", "127.0.0.1:1"), ("PLEACH_TOKEN", "secret"));
     for (variables, missing) in [
         (&[("PLEACH_RANK", "0")][..], "PLEACH_SIZE"),
         (&[("PLEACH_SIZE", "2")], "PLEACH_RANK"),
         (&[("PLEACH_RANK", "0"), ("PLEACH_SIZE", "2"), rendezvous], "PLEACH_TOKEN"),
         (&[("PLEACH_RANK", "1"), ("PLEACH_SIZE", "2"), rendezvous], "PLEACH_TOKEN"),
+        (&[("PLEACH_RANK", "0"), ("PLEACH_SIZE", "2"), token], "but not PLEACH_RENDEZVOUS or PLEACH_JOB"),
+        (&[("PLEACH_RANK", "1"), rendezvous, token], "PLEACH_SIZE"),
+        (&[rendezvous, token], "PLEACH_RENDEZVOUS is set, but not PLEACH_RANK"),
         (
             &[("PLEACH_RANK", "2"), ("PLEACH_SIZE", "2"), rendezvous],
             "PLEACH_RANK is \"2\", expected a number from 0 to 1",

@@ -27,8 +27,8 @@ use super::fault_injector::DelayQueue;
 use super::link_monitor::LinkMonitor;
 use super::options::EndpointOptions;
 use super::packet_protection::{PacketProtection, ProtectionError};
-use super::port::{DatagramSpan, ReceiveBacklog, SocketBuffers, UdpPort, UdpPortIndex};
-use super::posted_buffers::PostedSend;
+use super::port::{DatagramSpan, RECEIVE_BUFFER_BYTES, ReceiveBacklog, SocketBuffers, UdpPort, UdpPortIndex};
+use super::posted_buffers::{PostedSend, ReceivePool};
 use super::queue_pair::UdpQueuePair;
 use super::queue_pair_setup::QueuePairSetup;
 use super::send_batch::{Coalescing, SendBatch};
@@ -63,6 +63,7 @@ pub struct Endpoint {
     link_monitor: Option<LinkMonitor>,
     pub(super) epoll_set: EpollSet,
     pub(super) batch: SendBatch,
+    pool: ReceivePool,
     /// Moved out while a port receives.
     buffers: Option<Box<SocketBuffers>>,
     /// The packets that one queue pair's machine wants to send; empty between calls.
@@ -121,6 +122,7 @@ impl Endpoint {
             link_monitor,
             epoll_set,
             batch: SendBatch::new(),
+            pool: ReceivePool::default(),
             buffers: Some(Box::default()),
             outbox: Vec::new(),
             events: VecDeque::new(),
@@ -250,6 +252,23 @@ impl Endpoint {
         pair.machine.post_receive(id, length).map_err(QueuePairError::Post)?;
         pair.memory.post(buffer, pair.machine.is_receiving());
         Ok(id)
+    }
+
+    /// As [`Self::post_receive`], for [`RECEIVE_BUFFER_BYTES`] that come from a pool of the endpoint when a message arrives:
+    /// [`Self::release`] returns them. A queue pair on which nothing arrives needs no memory for them.
+    ///
+    /// [`RECEIVE_BUFFER_BYTES`]: super::RECEIVE_BUFFER_BYTES
+    pub fn post_pooled_receive(&mut self, number: QpNumber) -> Result<u64, QueuePairError> {
+        let pair = self.pairs.get_mut(&number).ok_or(QueuePairError::Unknown(number))?;
+        let id = pair.memory.receives.next_id();
+        pair.machine.post_receive(id, RECEIVE_BUFFER_BYTES as u32).map_err(QueuePairError::Post)?;
+        pair.memory.post_pooled();
+        Ok(id)
+    }
+
+    /// Takes back the buffer of a message that [`Self::post_pooled_receive`] received.
+    pub fn release(&mut self, buffer: Vec<u8>) {
+        self.pool.give_back(buffer);
     }
 
     /// Posts a send or a write; returns the id that the event carries, together with the buffer.
@@ -465,8 +484,10 @@ impl Endpoint {
             memory.offer(&bytes[payload.clone()]);
         }
         let start = payload.start;
+        memory.swap_pool(&mut self.pool);
         machine.handle_packet(now, path, &headers, &bytes[payload], memory, &mut |packet| outbox.push(packet));
         memory.exchange(bytes, start);
+        memory.swap_pool(&mut self.pool);
         self.carry_out(number, outbox);
     }
 

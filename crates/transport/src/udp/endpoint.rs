@@ -72,7 +72,7 @@ pub struct Endpoint {
     pub(super) options: EndpointOptions,
     pub(super) counters: EndpointCounters,
     turns: u32,
-    /// The start of the last turn.
+    /// The start of the last turn, or its last receive.
     now: Time,
     /// When the endpoint last polled all ports and the link monitor.
     checked_all_at: Instant,
@@ -148,7 +148,7 @@ impl Endpoint {
         self.counters
     }
 
-    /// The start of the last turn.
+    /// The start of the last turn, or its last receive.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -405,6 +405,9 @@ impl Endpoint {
         let mut buffers = self.buffers.take().expect("receiving does not nest");
         for _ in 0..RECEIVES_PER_TURN {
             let (filled, more) = self.ports[port.index()].receive_likely(&mut buffers);
+            if filled > 0 {
+                self.now = self.clock.now(); // Of all packets that arrived together: reading the clock for each costs a tenth of handling it.
+            }
             for index in 0..if self.ports[port.index()].is_cut { 0 } else { filled } {
                 let from = buffers.meta[index].addr;
                 for span in buffers.spans(index) {
@@ -474,7 +477,7 @@ impl Endpoint {
             },
         };
         self.counters.received += 1;
-        let now = self.clock.now();
+        let now = self.now;
         let mut outbox = std::mem::take(&mut self.outbox);
         *last_path = path;
         // A long message is not copied, unless other datagrams follow in the same buffer.

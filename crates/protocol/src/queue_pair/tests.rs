@@ -595,11 +595,7 @@ fn packets_with_partial_icrc_coverage_need_agreement() {
     };
     let (whole, beginning, nothing) = (IcrcCoverage::Full, IcrcCoverage::Prefix, IcrcCoverage::Nothing);
     assert_eq!(taken(whole, beginning), (false, 1, vec![whole, whole]));
-    assert_eq!(
-        taken(beginning, beginning),
-        (true, 0, vec![whole, beginning]),
-        "only packets that are worth it"
-    );
+    assert_eq!(taken(beginning, beginning), (true, 0, vec![whole, beginning]), "only packets that are worth it");
     assert_eq!(taken(beginning, nothing), (false, 1, vec![whole, beginning]));
     assert_eq!(taken(nothing, nothing), (true, 0, vec![nothing, nothing]));
 }

@@ -18,20 +18,31 @@ const MAX_STALL: Duration = Duration::from_secs(30);
 /// After a stall: a second until the manager is asked, and the time in which another tree would fail like the first.
 const AFTERWARDS: Duration = Duration::from_secs(14);
 
+/// So many short operations at a time: one alone is answered by its result, and several by acknowledgements as well, which show that the node lives.
+const SHORT_ONES: usize = 32;
+
 /// Reduces a vector of many segments, and short ones through another tree meanwhile. How long that took.
 fn reduce(long_ones: &Communicator, short_ones: &Communicator) -> Duration {
     let (began, mut values) = (Instant::now(), vec![1_u64; 8_192]);
     pleach::scope(|scope| {
         let request = long_ones.start_all_reduce(scope, &mut values, Operator::Sum).expect("started");
-        let mut all_are_done = [0_u8];
-        while all_are_done == [0] {
-            all_are_done = [u8::from(request.test())];
-            short_ones.all_reduce(&mut all_are_done, Operator::Min).expect("every rank takes part");
-        }
+        while !is_everywhere(short_ones, request.test()) {}
         request.wait().expect("done");
     });
     assert!(values.iter().all(|value| *value == u64::from(long_ones.size())));
     began.elapsed()
+}
+
+/// Whether all ranks pass true.
+fn is_everywhere(communicator: &Communicator, here: bool) -> bool {
+    let mut answers = [[u8::from(here)]; SHORT_ONES];
+    pleach::scope(|scope| {
+        let started = answers.iter_mut().map(|answer| communicator.start_all_reduce(scope, answer, Operator::Min));
+        for request in started.collect::<Result<Vec<_>, _>>().expect("started") {
+            request.wait().expect("every rank takes part");
+        }
+    });
+    answers == [[1]; SHORT_ONES]
 }
 
 fn reduce_while_the_mtu_becomes_smaller() {
@@ -49,9 +60,7 @@ fn reduce_while_the_mtu_becomes_smaller() {
             stalled_at.get_or_insert_with(Instant::now);
             aggregated = long_ones.statistics().aggregated;
         }
-        let mut is_over = [u8::from(stalled_at.is_some_and(|at: Instant| at.elapsed() > AFTERWARDS))];
-        short_ones.all_reduce(&mut is_over, Operator::Max).expect("every rank takes part");
-        if is_over == [1] {
+        if is_everywhere(&short_ones, stalled_at.is_some_and(|at: Instant| at.elapsed() > AFTERWARDS)) {
             break;
         }
     }

@@ -48,7 +48,11 @@ step "manual pages and completions"
 for page in pleach pleach-exec pleach-manager pleach-bench-mpi; do
     zcat "/usr/share/man/man1/$page.1.gz" | grep -q '^\.SH NAME'
 done
-bash -n /usr/share/bash-completion/completions/pleach
+completions=/usr/share/bash-completion/completions/pleach
+bash -n $completions
+for file in $completions /usr/share/zsh/vendor-completions/_pleach /usr/share/fish/vendor_completions.d/pleach.fish; do
+    [ -s "$file" ] || { echo "$file is missing or empty"; exit 1; }
+done
 
 step "units"
 units="/lib/systemd/system/pleach-manager.service /lib/systemd/system/pleach-node.service"
@@ -157,10 +161,21 @@ pleach exec -- mpirun.openmpi --oversubscribe -n 2 ./sum > exec.out 2> exec.log 
 grep -q 'sum 1' exec.out
 grep -q '2 of 2 calls of all ranks offloaded (100 %)' exec.log || { cat exec.log; exit 1; }
 
-step "an upgrade keeps changed settings and the secret"
+step "an upgrade, as docs/operations.md has it, keeps changed settings and the secret"
+# The same package as a later version, under the name that the page installs.
+commands Upgrade | sed -E -n 's/^sudo apt install (\.\/pleach_[^ ]*\.deb).*/\1/p' > later-name
+[ "$(wc -l < later-name)" -eq 1 ]
+later=$(cat later-name)
+later_version=$(echo "$later" | sed -E 's/.*pleach_([^_]*)_.*/\1/')
+dpkg-deb --raw-extract ./pleach_*.deb later-package
+sed -i "s/^Version: .*/Version: $later_version/" later-package/DEBIAN/control
+dpkg-deb --root-owner-group --build later-package "$later" > later.log 2>&1 || { cat later.log; exit 1; }
 echo '# ours' >> /etc/pleach/node.toml
 cp /etc/pleach/secret secret
-apt-get install --yes --reinstall ./*.deb > apt.log 2>&1 || { cat apt.log; exit 1; }
+apt-get install --yes "$later" > apt.log 2>&1 || { cat apt.log; exit 1; }
+[ "$(dpkg-query --show --showformat '${Version}' pleach)" = "$later_version" ]
+pleach --version > /dev/null
+rm -r "$later" later-package
 grep -q '# ours' /etc/pleach/node.toml
 cmp secret /etc/pleach/secret
 

@@ -60,8 +60,15 @@ pub(crate) fn build(root: &Path, mdbook: &Path) -> Result<()> {
     ensure!(built == ExitState::Success, "mdBook failed");
     let dead = dead_links(&folder.join("book"))?;
     ensure!(dead.is_empty(), "dead links:\n  {}", dead.join("\n  "));
+    let has_index = |name: String| name.starts_with("searchindex");
+    ensure!(file_names(&folder.join("book"))?.into_iter().any(has_index), "the site has no index for its search");
     println!("      {} pages: {}", all.len(), folder.join("book/index.html").display());
     Ok(())
+}
+
+fn file_names(folder: &Path) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
 /// The pages of all chapters, among which every document must be.

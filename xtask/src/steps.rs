@@ -49,10 +49,14 @@ const STEPS: &[Step] = &[
     Step { name: TESTS, extent: Extent::Quick, run: tests },
     Step { name: DOC_TESTS, extent: Extent::Quick, run: doc_tests },
     Step { name: "installation", extent: Extent::All, run: installation },
+    Step { name: FIGURES, extent: Extent::All, run: figures },
 ];
 
 const TESTS: &str = "tests";
 const DOC_TESTS: &str = "doc-tests";
+const FIGURES: &str = "figures";
+/// Parts of the names of ignored tests that compare a time with a promise: with the program that users install, and nothing beside them.
+const FIGURE_TESTS: [&str; 2] = ["web_figures::", "many_ranks_start_over_ssh"];
 /// If more tests fail than this, the cause is not the machine.
 const MOST_TESTS_TO_RUN_AGAIN: usize = 10;
 
@@ -89,7 +93,7 @@ impl Request {
 
     /// True if a requested step runs tests.
     pub(crate) fn may_run_tests(&self) -> bool {
-        self.only.is_empty() || [TESTS, DOC_TESTS].iter().any(|step| self.names(step))
+        self.only.is_empty() || [TESTS, DOC_TESTS, FIGURES].iter().any(|step| self.names(step))
     }
 
     /// A run that includes the tests must run at least one.
@@ -239,18 +243,44 @@ fn tests(root: &Path, extent: Extent) -> anyhow::Result<StepResult> {
             command.arg("--include-ignored");
         }
     }
-    for test in missing.iter().flat_map(|missing| missing.package.tests) {
+    for test in missing.iter().flat_map(|missing| missing.package.tests).chain(&FIGURE_TESTS) {
         command.args(["--skip", test]);
     }
     let mut finished = counted(&mut command)?;
     if finished.outcome == Outcome::Failed && toolchain::has_nextest(root) {
         finished = run_failed_tests_again(root, finished)?;
     }
+    Ok(note_missing(finished, &missing))
+}
+
+/// A step that passed without the tests whose packages are missing counts as skipped.
+fn note_missing(mut finished: StepResult, missing: &[MissingPackage]) -> StepResult {
     if finished.outcome == Outcome::Passed && !missing.is_empty() {
         finished.outcome =
             Outcome::Skipped(missing.iter().map(MissingPackage::describe).collect::<Vec<_>>().join("; "));
     }
-    Ok(finished)
+    finished
+}
+
+/// The tests that compare a time with a promise, one at a time, with the program that users install. The packages of the workspace are those
+/// of the step `tests`: nothing is built again.
+fn figures(root: &Path, _: Extent) -> anyhow::Result<StepResult> {
+    let mut missing = debian::prepare(debian::PACKAGES)?;
+    missing.retain(|missing| missing.package.tests.iter().any(|test| ["in_chromium", "over_ssh"].contains(test)));
+    let mut command = cargo(root);
+    command.env("PLEACH_TEST_PROGRAM", package::build_program(root)?);
+    if toolchain::has_nextest(root) {
+        command.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--run-ignored", "all"]);
+        command.args(["--test-threads", "1", "--success-output", "immediate", "--"]);
+    } else {
+        command.args(["test", "--workspace", "--locked", "--no-fail-fast", "--tests", "--"]);
+        command.args(["--include-ignored", "--test-threads", "1", "--nocapture"]);
+    }
+    command.args(FIGURE_TESTS);
+    for test in missing.iter().flat_map(|missing| missing.package.tests) {
+        command.args(["--skip", test]);
+    }
+    Ok(note_missing(counted(&mut command)?, &missing))
 }
 
 /// The tests that failed, if every failure is among them and they are few.

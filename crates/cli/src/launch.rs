@@ -157,6 +157,7 @@ pub(crate) fn run(arguments: &LaunchArgs) -> Result<ExitCode> {
     };
     let prefix = output == OutputMode::Prefixed;
     let has_hosts = arguments.hosts.is_some() || arguments.hostfile.is_some();
+    check_settings(arguments, matches!(hosts, LaunchHosts::Named(_)))?;
     if let Some(pod) = PodShare::from_environment()?.filter(|_| !has_hosts) {
         let signals = take_over_signals().context("cannot block signals")?;
         let variables = variables(arguments, None, faults.as_ref())?;
@@ -225,6 +226,24 @@ fn run_here(
     })?;
     // Drops the nodes and the manager, and then their hosts.
     Ok(ExitCode::from(status))
+}
+
+/// Settings that belong to one host: those of other hosts are theirs.
+const OF_ONE_HOST: [&str; 3] = ["PLEACH_ADDRESSES", "PLEACH_FAULTS", "PLEACH_NETWORK_COSTS"];
+
+/// A wrong setting is named once, before anything starts, instead of by every rank.
+fn check_settings(arguments: &LaunchArgs, on_other_hosts: bool) -> Result<()> {
+    let Err(error) = pleach::Settings::from_environment() else { return Ok(()) };
+    let pleach::JoinError::InvalidSetting { name, .. } = &error else { return Err(error.into()) };
+    let is_overridden = match *name {
+        "PLEACH_ALGORITHM" => arguments.algorithm.is_some(),
+        "PLEACH_FAULTS" => arguments.faults.is_some(),
+        "PLEACH_MANAGER_REQUIRED" => arguments.require_nodes,
+        _ => false,
+    };
+    let is_given = |variable: &String| variable.split('=').next() == Some(*name);
+    let is_elsewhere = on_other_hosts && (OF_ONE_HOST.contains(name) || arguments.env.iter().any(is_given));
+    if is_overridden || is_elsewhere { Ok(()) } else { Err(error.into()) }
 }
 
 fn variables(

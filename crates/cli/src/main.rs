@@ -159,11 +159,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints an error. What every rank of a job gets alike, only rank 0 prints.
+/// Prints an error. What every rank of a job gets alike, only rank 0 prints; not if the ranks were started by hand, which gives the job no name:
+/// then each has a terminal of its own.
 fn report_error(error: &anyhow::Error) -> ExitCode {
     let is_same_at_all_ranks =
         error.downcast_ref::<pleach::JoinError>().is_some_and(pleach::JoinError::is_same_at_all_ranks);
-    if is_same_at_all_ranks && std::env::var("PLEACH_RANK").is_ok_and(|rank| rank != "0") {
+    let has_launcher = std::env::var_os("PLEACH_JOB").is_some();
+    if is_same_at_all_ranks && has_launcher && std::env::var("PLEACH_RANK").is_ok_and(|rank| rank != "0") {
         return ExitCode::from(2);
     }
     // In one write: the ranks of a job may print at the same time. A failure to write is ignored.

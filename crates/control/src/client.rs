@@ -55,7 +55,7 @@ impl fmt::Display for ClientError {
             Self::Lost { manager, why } => write!(f, "no connection to the manager at {manager}: {why}"),
             Self::WrongSecret { manager, why } => write!(f, "wrong secret for the manager at {manager}: {why}"),
             Self::TimedOut { manager, waited } => {
-                write!(f, "the manager at {manager} did not answer within {waited:?}")
+                write!(f, "the manager at {manager} did not answer within {} s", waited.as_secs_f64())
             }
             Self::NoJob => f.write_str("no job is open: open or attach a job first"),
         }

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use protocol::connection::path::PathEvent;
+use protocol::connection::path::{MigrationCause, PathEvent};
 use protocol::messaging::RailIndex;
 use units::PathId;
 
@@ -59,7 +59,7 @@ impl PathLog {
         };
         let (what, from, to) = match event {
             PathEvent::Migrated { from, to, cause } => {
-                (format!("moved ({})", format!("{cause:?}").to_lowercase()), name(*from), name(*to))
+                (format!("moved ({})", cause_text(*cause)), name(*from), name(*to))
             }
             PathEvent::Lost(path) => ("path lost".into(), name(*path), String::new()),
             PathEvent::Recovered(path) => ("path recovered".into(), name(*path), String::new()),
@@ -76,5 +76,16 @@ impl PathLog {
         self.written += 1;
         // The report is a courtesy: a full disk must not stop the program.
         let _ = file.write_all(line.as_bytes());
+    }
+}
+
+fn cause_text(cause: MigrationCause) -> &'static str {
+    match cause {
+        MigrationCause::Manual => "on request",
+        MigrationCause::Timeout => "timeout",
+        MigrationCause::Down => "link down",
+        MigrationCause::Damage => "damaged packets",
+        MigrationCause::Followed => "peer moved",
+        MigrationCause::Failback => "better path works again",
     }
 }

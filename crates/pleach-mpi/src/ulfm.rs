@@ -23,7 +23,7 @@ const REVOKED: c_int = 77;
 /// Why a Pleach communicator is revoked when the program revokes its own.
 const REVOKED_BY_PROGRAM: &str = "the program called MPIX_Comm_revoke";
 
-/// The native MPI learns of a dead process in a way of its own: a call that Pleach fails waits for that, but not longer.
+/// The native MPI has its own failure detector. A call that Pleach fails waits for its report, but not longer than this.
 const DETECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A call of the native MPI failed because a rank is dead or the communicator is revoked.

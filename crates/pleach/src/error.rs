@@ -206,9 +206,15 @@ pub enum JoinError {
 }
 
 impl JoinError {
-    /// True if every rank of the job gets the same error: then it is enough if rank 0 prints it.
+    /// True if every rank that met rank 0 gets the same error as rank 0: then it is enough if rank 0 prints it. Ranks that a user started by
+    /// hand on several terminals should print it nevertheless.
     pub fn is_same_at_all_ranks(&self) -> bool {
-        matches!(self, Self::NoNodes { .. } | Self::SecurityMismatch { .. })
+        matches!(
+            self,
+            Self::NoNodes { .. }
+                | Self::SecurityMismatch { .. }
+                | Self::Rendezvous(RendezvousError::Missing { .. } | RendezvousError::Withdrawn { .. })
+        )
     }
 
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {

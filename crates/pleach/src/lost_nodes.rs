@@ -1,4 +1,4 @@
-//! Aggregation nodes that were lost lately: a new tree is requested without them, and rank 0 says so once.
+//! Aggregation nodes that were lost lately: a new tree is requested without them, rank 0 says so once, and explanations name them.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -30,6 +30,15 @@ impl LostNodes {
     }
 }
 
+/// What happened to a tree that the manager has revoked.
+pub(crate) fn describe_loss(node: Option<(&str, Option<SocketAddr>)>, why: &str) -> String {
+    match node {
+        Some((name, Some(address))) => format!("aggregation node {name} ({address}) is lost: {why}"),
+        Some((name, None)) => format!("aggregation node {name} is lost: {why}"),
+        None => format!("an aggregation tree has failed: {why}"),
+    }
+}
+
 /// Losses of which the user was told lately.
 pub(crate) struct LossReport {
     told: LostNodes,
@@ -53,11 +62,7 @@ impl LossReport {
         if self.are_nodes_supervised && node.is_some() && why == CONNECTION_BROKE {
             return None;
         }
-        let (name, what) = match node {
-            Some((name, Some(address))) => (name, format!("aggregation node {name} ({address}) is lost: {why}")),
-            Some((name, None)) => (name, format!("aggregation node {name} is lost: {why}")),
-            None => ("", format!("an aggregation tree has failed: {why}")),
-        };
+        let (name, what) = (node.map_or("", |(name, _)| name), describe_loss(node, why));
         let is_known = self.told.to_avoid(now).iter().any(|known| known == name);
         self.told.add(now, name.to_owned());
         (!is_known).then(|| format!("pleach: warning: {what}; the job continues without it\n"))

@@ -25,6 +25,7 @@ use crate::job_process::JobAdmission;
 use crate::method_trial;
 use crate::network_costs::NetworkCosts;
 use crate::settings::ResultDeliveryMode;
+use crate::tree_renewal::describe_tree;
 
 /// What the key that encrypts the manager's reply is for.
 const REPLY_KEY: &[u8] = b"reply of the manager";
@@ -280,7 +281,7 @@ fn ask(communicator: &CommunicatorInner, distribution: DistributionSpec) -> Aggr
                 DistributionSpec::Multicast { .. } => "by multicast",
                 DistributionSpec::Both { .. } => "both over connections and by multicast",
             };
-            reply.reason = format!("group {} on {} nodes, results {delivery}", group.group.0, group.seats.len());
+            reply.reason = format!("{}, results {delivery}", describe_tree(&group));
             reply.group = Some(group);
         }
         Err(error) => {

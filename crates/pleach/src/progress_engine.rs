@@ -21,9 +21,9 @@ use units::{GroupId, Rank};
 
 use crate::error::Error;
 use crate::failure_agreement::{FailureAgreement, FailureMessage, OutgoingMessages, ReportedFailure};
-use crate::lost_nodes::{LossReport, LostNodes};
+use crate::lost_nodes::{LossReport, LostNodes, describe_loss};
 use crate::survivor_agreement::{AgreementMessage, AgreementMessages, AgreementOutcome, SurvivorAgreement};
-use crate::tree_renewal::{OwnedTree, PendingRenewal, TreeRenewal};
+use crate::tree_renewal::{OwnedTree, PendingRenewal, TreeRenewal, describe_tree, key_of};
 
 /// By then everything that a rank sent before it left has arrived.
 const DEPARTED_AFTER: Duration = Duration::from_secs(2);
@@ -65,6 +65,14 @@ pub(crate) enum LossDetection {
     Overdue,
 }
 
+/// Whether the tree of a communicator works.
+pub(crate) enum TreeCondition {
+    /// It does; its description.
+    Works(String),
+    /// It does not, and why.
+    Failed(String),
+}
+
 pub(crate) struct ProgressEngine {
     /// This process, in the communicator of all ranks.
     rank: u32,
@@ -90,6 +98,8 @@ pub(crate) struct ProgressEngine {
     /// Nodes whose loss the manager has reported.
     pub lost_nodes: LostNodes,
     loss_report: LossReport,
+    /// The last revoked tree of each communicator whose tree this process requested, and what happened to it.
+    revoked_trees: BTreeMap<GroupId, (GroupKey, String)>,
     /// The trees that this process requested.
     renewal: TreeRenewal,
     /// Encrypts trees that are offered to other leaders. None before this process has taken part in a tree.
@@ -127,6 +137,7 @@ impl ProgressEngine {
             others: BTreeMap::new(),
             lost_nodes: LostNodes::default(),
             loss_report,
+            revoked_trees: BTreeMap::new(),
             renewal: TreeRenewal::default(),
             offer_key: None,
             turns: 0,
@@ -234,6 +245,7 @@ impl ProgressEngine {
         self.agreements.close(context);
         self.others.remove(&context);
         self.join_failures.remove(&context);
+        self.revoked_trees.remove(&context);
     }
 
     /// Registers a tree that this process requested.
@@ -397,9 +409,7 @@ impl ProgressEngine {
         while let Some(notification) = self.manager.as_mut().and_then(ManagerClient::poll_notification) {
             match notification {
                 ManagerNotification::Revoked { group, node, why } => {
-                    if self.rank == 0 {
-                        self.report_loss(group, node.as_deref(), &why);
-                    }
+                    self.note_loss(group, node.as_deref(), &why);
                     self.network.tree_lost(group);
                     if let Some(node) = node {
                         self.renewal.note_lost_node(group);
@@ -412,15 +422,33 @@ impl ProgressEngine {
         }
     }
 
-    /// Tells the user: the job continues, and is slower.
-    fn report_loss(&mut self, group: GroupKey, node: Option<&str>, why: &str) {
+    /// Keeps what happened to a tree, and tells the user: the job continues, and is slower.
+    fn note_loss(&mut self, group: GroupKey, node: Option<&str>, why: &str) {
         let owned = self.renewal.trees.iter().find(|(_, tree)| tree.key == group).map(|(context, _)| *context);
         let opened = owned.and_then(|context| self.network.tree(context)).map(|(opened, _)| opened);
         let address = |name: &str| opened?.seats.iter().find(|seat| seat.name == name)?.addresses.first().copied();
         let node = node.map(|name| (name, address(name)));
+        if let Some(context) = owned {
+            self.revoked_trees.insert(context, (group, describe_loss(node, why)));
+        }
+        if self.rank != 0 {
+            return;
+        }
         if let Some(line) = self.loss_report.line(Instant::now(), node, why) {
             let _ = std::io::stderr().write_all(line.as_bytes()); // In one write. Without stderr there is nobody to tell.
         }
+    }
+
+    /// The tree of a communicator, if this process is a leader of it.
+    pub(crate) fn tree_condition(&self, context: GroupId) -> Option<TreeCondition> {
+        let (opened, is_healthy) = self.network.tree(context)?;
+        if is_healthy {
+            return Some(TreeCondition::Works(describe_tree(opened)));
+        }
+        let revoked = self.revoked_trees.get(&context).filter(|(key, _)| *key == key_of(opened));
+        let why = revoked
+            .map_or_else(|| format!("the tree of group {} has failed", opened.group.0), |(_, why)| why.clone());
+        Some(TreeCondition::Failed(why))
     }
 
     /// Reports that this process has completed its last operation.

@@ -103,6 +103,11 @@ pub(crate) fn key_of(opened: &GroupDescriptor) -> GroupKey {
     GroupKey { group: opened.group, epoch: opened.epoch }
 }
 
+/// A tree, for people.
+pub(crate) fn describe_tree(opened: &GroupDescriptor) -> String {
+    format!("group {} on {} nodes", opened.group.0, opened.seats.len())
+}
+
 /// What a request to the manager brought.
 struct RenewalReply {
     client: ManagerClient,

@@ -35,6 +35,11 @@ struct Release {
     time: String,
 }
 
+/// Builds what the packages contain; the program.
+pub(crate) fn build_program(root: &Path) -> anyhow::Result<PathBuf> {
+    Ok(Release::compile(root)?.built.join(PROGRAM))
+}
+
 /// The built files, and their names in packages.
 const PROGRAM: &str = "pleach";
 const C_LIBRARY: &str = "libpleach_c.so";

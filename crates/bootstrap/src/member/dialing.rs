@@ -429,7 +429,7 @@ impl Dial {
             Ok(None) if outcome != ReadOutcome::Closed => return DialProgress::Waiting,
             Ok(None) | Err(_) => return malformed,
         };
-        // Nothing but the answer is believed before the connection is encrypted.
+        // Until the connection is encrypted, only the answer to our handshake is accepted.
         match (kind, self.handshake.take()) {
             (RendezvousMessageKind::Secure, Some(handshake)) => {
                 accept_answer(&mut self.stream, handshake, &body).map_or(malformed, |()| DialProgress::Answered)

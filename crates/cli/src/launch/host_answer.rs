@@ -3,6 +3,7 @@
 //! The launcher asks by lines to the host's stdin ([`RESERVE`], the job, [`START`]). The host answers by lines of its stdout that begin with
 //! [`PREFIX`]: a login script may print others before.
 
+use std::fmt;
 use std::io::{self, Write};
 
 /// Asks for a port.
@@ -27,13 +28,7 @@ pub(super) enum HostAnswer {
 impl HostAnswer {
     /// Prints it at once.
     pub(super) fn send(&self, out: &mut impl Write) -> io::Result<()> {
-        let words = match self {
-            Self::Port(port) => format!("port {port}"),
-            Self::Ready => "ready".to_owned(),
-            Self::NoProgram => "no-program".to_owned(),
-            Self::Obstacle(why) => format!("obstacle {}", why.replace('\n', " ")),
-        };
-        writeln!(out, "{PREFIX}{words}").and_then(|()| out.flush())
+        writeln!(out, "{PREFIX}{self}").and_then(|()| out.flush())
     }
 
     /// None if the line is not an answer.
@@ -45,6 +40,18 @@ impl HostAnswer {
             ("no-program", _) => Some(Self::NoProgram),
             ("obstacle", why) => Some(Self::Obstacle(why.to_owned())),
             _ => None,
+        }
+    }
+}
+
+/// As it is sent.
+impl fmt::Display for HostAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(port) => write!(f, "port {port}"),
+            Self::Ready => f.write_str("ready"),
+            Self::NoProgram => f.write_str("no-program"),
+            Self::Obstacle(why) => write!(f, "obstacle {}", why.replace('\n', " ")),
         }
     }
 }

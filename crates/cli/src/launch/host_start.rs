@@ -137,7 +137,9 @@ impl StartingHosts {
         await_answers(first, signals)?;
         match first[0].answer.take() {
             Some(HostAnswer::Port(port)) => Ok(port),
-            answer => bail!("host {} answers {answer:?} instead of a port", first[0].name),
+            Some(HostAnswer::Obstacle(why)) => bail!("host {} has no port for the job: {why}", first[0].name),
+            Some(answer) => bail!("host {} answered \"{answer}\" instead of a port", first[0].name),
+            None => bail!("host {} did not answer with a port", first[0].name),
         }
     }
 

@@ -253,7 +253,8 @@ impl Supervisor {
                 let is_agent = self.processes[index].control.is_some();
                 let how = if is_agent && code == BROKEN_CONNECTION { format!("{how}{BY_SSH}") } else { how };
                 if self.processes.iter().any(|process| process.is_running) {
-                    eprintln!("{command}: {name} {how}; terminating the others in {:?}", self.grace);
+                    let grace = self.grace.as_secs_f64();
+                    eprintln!("{command}: {name} {how}; terminating the others in {grace} s");
                 } else {
                     eprintln!("{command}: {name} {how}");
                 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use protocol::connection::path::{MigrationCause, PathEvent};
 use protocol::queue_pair::QpOperation;
 use serde::Serialize;
 use transport::udp::{Endpoint, EndpointEvent};
@@ -134,7 +135,8 @@ impl PingpongRun {
             self.post_sends(endpoint, &mut progress, &expected)?;
             if began.elapsed() > self.limit {
                 let PingpongProgress { sent, received, .. } = progress;
-                bail!("timeout after {:?}: {sent} sent, {received} received of {}", self.limit, self.iterations);
+                let limit = self.limit.as_secs_f64();
+                bail!("timeout after {limit} s: {sent} sent, {received} received of {}", self.iterations);
             }
             endpoint.turn(Duration::from_millis(100))?;
             while let Some(event) = endpoint.next_event() {
@@ -198,7 +200,11 @@ impl PingpongRun {
             }
             EndpointEvent::Datagram { .. } => Ok(false),
             EndpointEvent::Path { event, .. } => {
-                progress.path_events.push(format!("{:.3?} {event:?}", began.elapsed()));
+                progress.path_events.push(format!(
+                    "{:.3} s: {}",
+                    began.elapsed().as_secs_f64(),
+                    path_event_text(event)
+                ));
                 Ok(false)
             }
         }
@@ -271,5 +277,25 @@ impl PingpongReport {
             let _ = writeln!(text, "    after {event}");
         }
         text
+    }
+}
+
+fn path_event_text(event: PathEvent) -> String {
+    match event {
+        PathEvent::Armed(path) => format!("path {path} is ready as an alternate"),
+        PathEvent::Migrated { from, to, cause } => {
+            let why = match cause {
+                MigrationCause::Manual => "on request",
+                MigrationCause::Timeout => "nothing was acknowledged in time",
+                MigrationCause::Down => "its link is down",
+                MigrationCause::Damage => "too many packets were damaged",
+                MigrationCause::Followed => "the peer moved",
+                MigrationCause::Failback => "the better path works again",
+            };
+            format!("moved from path {from} to path {to}: {why}")
+        }
+        PathEvent::MigrationFailed(path) => format!("path {path} failed, and no other is known to work"),
+        PathEvent::Recovered(path) => format!("path {path} works again"),
+        PathEvent::Lost(path) => format!("path {path} does not answer"),
     }
 }

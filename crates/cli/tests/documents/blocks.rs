@@ -23,8 +23,9 @@ pub(crate) enum Treatment {
     Elsewhere(&'static str),
 }
 
-/// Beginnings of lines that are not run here. What has a path is a file that runs the line; `check-install.sh` takes the lines from the
-/// documents, and replaces the editor by what it writes, and a systemd that runs by one that does not.
+/// Beginnings of lines that are not run here. What has a path is a file that runs the line. `check-install.sh` takes the lines to install, to
+/// upgrade and of the first job from docs/operations.md, and replaces the editor by what it writes, and a systemd that runs by one that does
+/// not; the lines to remove the package, and those of README.md, are commands that it has as well.
 pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
     ("cargo run --release -- demo", "crates/cli/tests/demo.rs"),
     ("cargo xtask", "not run: it runs these tests"),

@@ -69,6 +69,8 @@ fn ranks_of_a_host_share_memory_and_their_leader_uses_the_node() {
     aggregated.sort_unstable();
     assert_eq!(aggregated[..2], [0, 0], "{}", text(&output.stdout));
     assert!(aggregated[2] >= 100 && aggregated.len() == 4);
+    // The other ranks know no tree, and say so.
+    assert_eq!(text(&output.stdout).matches("this is another one.").count(), 2, "{}", text(&output.stdout));
 }
 
 #[test]
@@ -99,12 +101,12 @@ fn when_a_node_is_killed_the_job_goes_on() {
 }
 
 /// Runs a job while it uses a node of this name; `then` gets the nodes. The job must still run when `then` returns, and end well. Returns
-/// what it wrote to stderr.
+/// what it wrote.
 fn run_job_with_nodes(
     names: &[&str],
     topology: &str,
     then: impl FnOnce(&Process, &mut Vec<Process>, &mut ManagerClient),
-) -> String {
+) -> Output {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("renewal-{}.toml", names.join("-")));
     std::fs::write(&file, topology).expect("the target folder can be written to");
     let manager = Process::start(&["manager", "--listen", "127.0.0.1:0", "--topology", &file.display().to_string()]);
@@ -119,9 +121,8 @@ fn run_job_with_nodes(
     then(&manager, &mut nodes, &mut client);
     assert_eq!(client.status().expect("it answers").jobs.len(), 1, "the job still runs");
     let output = child.wait_with_output().expect("a child of this test");
-    let said = text(&output.stderr);
-    assert_eq!(counters(&output).len(), 3, "{said}");
-    said
+    assert_eq!(counters(&output).len(), 3, "{}", text(&output.stderr));
+    output
 }
 
 /// The node that serves the job's group through which operations go.
@@ -144,7 +145,7 @@ const ONLY: &str = "[[node]]\nname = \"only\"\nserves = [\"*\"]\n";
 #[test]
 fn a_job_whose_node_is_killed_uses_another_node() {
     let mut first = None;
-    let said = run_job_with_nodes(&["one", "two"], ONE_OR_TWO, |_, nodes, client| {
+    let output = run_job_with_nodes(&["one", "two"], ONE_OR_TWO, |_, nodes, client| {
         until("operations go through a node", || {
             first = node_in_use(client);
             first.is_some()
@@ -153,10 +154,42 @@ fn a_job_whose_node_is_killed_uses_another_node() {
         drop(nodes.remove(lost));
         until("the job uses the other node", || node_in_use(client).as_deref() == Some(other));
     });
+    let said = text(&output.stderr);
     let lost = format!("[0] pleach: warning: aggregation node {} (127.0.0.1:", first.expect("just seen"));
     let lines: Vec<&str> = said.lines().filter(|line| line.contains("pleach: warning:")).collect();
     assert!(lines.len() == 1 && lines[0].starts_with(&lost), "{said}");
     assert!(lines[0].ends_with(") is lost: its connection broke; the job continues without it"), "{said}");
+    let explanations = explanations(&output);
+    let of_new_tree =
+        |line: &&String| line.contains("aggregation nodes, for 3") && line.ends_with(", after another tree failed.");
+    assert_eq!(explanations.iter().filter(of_new_tree).count(), 3, "{explanations:?}");
+}
+
+/// What the ranks print about their communicator at the end, in the order of ranks.
+fn explanations(output: &Output) -> Vec<String> {
+    let said = text(&output.stdout);
+    let mut lines: Vec<&str> = said.lines().filter(|line| line.contains("] why ")).collect();
+    lines.sort_unstable();
+    lines.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_job_whose_only_node_is_killed_explains_why_it_has_none() {
+    let output = run_job_with_nodes(&["only"], ONLY, |_, nodes, client| {
+        nodes.clear();
+        until("the node is lost", || client.status().expect("it answers").nodes.iter().all(|node| !node.alive));
+    });
+    let explanations = explanations(&output);
+    let is_true = |line: &String| {
+        line.contains("prescribed tree, among 3") && line.contains("an aggregation node of the group was lost")
+    };
+    assert!(explanations.len() == 3 && explanations.iter().all(is_true), "{explanations:?}");
+    let by_owner = "No aggregation nodes: aggregation node only (127.0.0.1:";
+    assert!(explanations[0].contains(by_owner), "{explanations:?}");
+    assert!(explanations[0].ends_with(") is lost: its connection broke."), "{explanations:?}");
+    let by_others =
+        |line: &String| line.contains(" No aggregation nodes: the tree of group ") && line.ends_with(" has failed.");
+    assert!(explanations[1..].iter().all(by_others), "{explanations:?}");
 }
 
 #[test]

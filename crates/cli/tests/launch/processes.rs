@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// The program, without our variables and those of a batch system.
+/// The program, without our variables and those of a batch system. `PLEACH_TEST_PROGRAM` is another build of it, for figures.
 pub(crate) fn pleach() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    let program = std::env::var_os("PLEACH_TEST_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_pleach").into());
+    let mut command = Command::new(program);
     without_settings(&mut command);
     command
 }

@@ -20,6 +20,38 @@ fn a_missing_program_is_named_once() {
     }
 }
 
+#[test]
+fn a_wrong_setting_is_named_once_before_anything_starts() {
+    for (name, value, expected) in [
+        ("PLEACH_ALGORITHM", "fast", "PLEACH_ALGORITHM: "),
+        (
+            "PLEACH_RESULTS",
+            "none",
+            "PLEACH_RESULTS: \"none\" is not one of automatic, connections, multicast and both",
+        ),
+    ] {
+        for hosts in [&[][..], &["--hosts", "n7:4", "--agent", "false"]] {
+            let ended = launch(hosts).args(["-n", "4"]).args(RANKS).env(name, value).output().expect("pleach starts");
+            let said = text(&ended.stderr);
+            assert_eq!((ended.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+            assert!(said.starts_with(&format!("error: {expected}")), "{said}");
+        }
+    }
+    let mut overridden = launch(&["-n", "2", "--algorithm", "ring"]);
+    let ended = overridden.args(RANKS).env("PLEACH_ALGORITHM", "fast").output().expect("pleach starts");
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+}
+
+#[test]
+fn a_rank_that_does_not_join_is_named_once() {
+    let script = format!("[ $PLEACH_RANK = 1 ] || exec {}", RANKS[1..].join(" "));
+    let mut command = launch(&["-n", "4", "--", "sh", "-c", &script]);
+    let ended = command.env("PLEACH_PATIENCE", "1").output().expect("pleach starts");
+    let said = text(&ended.stderr);
+    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert!(errors.len() == 1 && errors[0].starts_with("error: rank 1 did not join within 1."), "{said}");
+}
+
 /// The time that docs/operations.md names.
 #[test]
 #[ignore = "long: half a minute"]

@@ -1,9 +1,10 @@
 //! The web page in a browser, while a node of the cluster is killed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use namespaces::NamespaceNetwork;
+use namespaces::hosts::HostsBuilder;
 use serde_json::json;
 
 use super::browser::Browser;
@@ -97,23 +98,34 @@ fn the_page_has_a_label_for_everything_and_survives_the_manager_in_chromium() {
     browser.wait_for("it is live again", "document.getElementById('connection').className === 'state-good'");
 }
 
-/// Ranks on two hosts of their own, which sum through the nodes until the file is removed.
+/// A rank of two, which sum through the nodes until the file is removed.
+fn rank(number: usize, host: usize, rendezvous: &str, manager: &str, file: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["--exact", "tools::as_a_rank", "--ignored", "--nocapture"]);
+    let variables = [("RANK", number.to_string()), ("SIZE", "2".to_owned()), ("RENDEZVOUS", rendezvous.to_owned())];
+    let variables = variables.into_iter().chain([("HOST", format!("host{host}")), ("MANAGER", manager.to_owned())]);
+    // Two hosts alone are faster without nodes.
+    let variables = variables.chain([("ALGORITHM", "aggregation".to_owned())]);
+    let variables = variables.chain([("TOKEN", "token".to_owned()), ("SECRET", SECRET.to_owned())]);
+    command.envs(variables.map(|(name, value)| (format!("PLEACH_{name}"), value)));
+    command.env("PLEACH_TEST_FILE", file).env("PLEACH_MANAGER_REQUIRED", "1");
+    command
+}
+
+/// Ranks on two hosts of their own.
 fn job_between_hosts(network: &NamespaceNetwork, hosts: [usize; 2], manager: &str, file: &Path) -> Vec<Process> {
     let rendezvous = format!("{}:4000", network.host(hosts[0]).address());
-    let start = |(rank, host): (usize, usize)| {
-        let mut command = Command::new(std::env::current_exe().expect("this test"));
-        command.args(["--exact", "tools::as_a_rank", "--ignored", "--nocapture"]);
-        let name = format!("host{host}");
-        let variables = [("RANK", rank.to_string()), ("SIZE", "2".to_owned()), ("RENDEZVOUS", rendezvous.clone())];
-        let variables = variables.into_iter().chain([("HOST", name), ("MANAGER", manager.to_owned())]);
-        // Two hosts alone are faster without nodes.
-        let variables = variables.chain([("ALGORITHM", "aggregation".to_owned())]);
-        let variables = variables.chain([("TOKEN", "token".to_owned()), ("SECRET", SECRET.to_owned())]);
-        command.envs(variables.map(|(name, value)| (format!("PLEACH_{name}"), value)));
-        command.env("PLEACH_TEST_FILE", file).env("PLEACH_MANAGER_REQUIRED", "1");
+    let start = |(number, host): (usize, usize)| {
+        let mut command = rank(number, host, &rendezvous, manager, file);
         network.host(host).inside(|| Process::run(&mut command)).expect("a host")
     };
     hosts.into_iter().enumerate().map(start).collect()
+}
+
+fn file_while_needed(test: &str) -> PathBuf {
+    let file = std::env::temp_dir().join(format!("pleach-test-{test}-{}", std::process::id()));
+    std::fs::write(&file, "").expect("a place for files");
+    file
 }
 
 /// A cluster of hosts: the page is open on the manager's host, while a node that a job uses is killed, and another one's host is cut off.
@@ -138,8 +150,7 @@ fn lost_nodes_are_named_by_the_open_page_in_chromium_between_hosts() {
     let open = || Browser::open("http://127.0.0.1:8080/", 1280, 900);
     let mut browser = network.host(0).inside(open).expect("a host");
     browser.wait_for("both nodes are there", "document.querySelectorAll('#tree circle.alive').length === 2");
-    let file = std::env::temp_dir().join(format!("pleach-test-page-{}", std::process::id()));
-    std::fs::write(&file, "").expect("a place for files");
+    let file = file_while_needed("page");
     let _ranks = job_between_hosts(&network, [3, 4], &manager.line, &file);
     let is_at_work = "parseFloat(document.getElementById('sum-rate').textContent) > 0";
     browser.wait_for("the job's operations are counted", is_at_work);
@@ -164,6 +175,45 @@ fn lost_nodes_are_named_by_the_open_page_in_chromium_between_hosts() {
     let (light, dark) = (in_scheme(&mut browser, "light"), in_scheme(&mut browser, "dark"));
     assert!(light != dark, "{light} in both schemes");
     assert_eq!(browser.evaluate(OVERLAPS), json!([]));
+    assert_eq!(browser.problems, Vec::<String>::new());
+    std::fs::remove_file(&file).expect("it was there");
+}
+
+/// Every host has two links. The manager is reached over the second, so that a node whose first link is down is still there.
+#[test]
+fn a_nodes_migration_to_its_other_link_is_named_by_the_open_page_in_chromium_between_hosts() {
+    let Some(hosts) = HostsBuilder::new(4, 2).build_or_skip() else { return };
+    let address = |host: usize, link: usize| hosts.link(host, link).address().to_string();
+    let on_host = |host: usize, arguments: &str| {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        hosts.host(host).inside(|| Process::start(&arguments)).expect("a host")
+    };
+    let manager = on_host(0, &format!("manager --listen {}:0 --web 127.0.0.1:8080", address(0, 1)));
+    let (first, second) = (address(1, 0), address(1, 1));
+    let places = format!("--listen {first}:0 --listen {second}:0 --control {second}:0");
+    let _node = on_host(1, &format!("node --name rack1 --manager {} {places}", manager.line));
+    let open = || Browser::open("http://127.0.0.1:8080/", 1280, 900);
+    let mut browser = hosts.host(0).inside(open).expect("a host");
+    let file = file_while_needed("migration");
+    let rendezvous = format!("{}:4000", address(2, 1));
+    let start = |number: usize| {
+        let host = 2 + number;
+        let mut command = rank(number, host, &rendezvous, &manager.line, &file);
+        command.env("PLEACH_ADDRESSES", format!("{},{}", address(host, 0), address(host, 1)));
+        hosts.host(host).inside(|| Process::run(&mut command)).expect("a host")
+    };
+    let _ranks = [start(0), start(1)];
+    let is_at_work = "parseFloat(document.getElementById('sum-rate').textContent) > 0";
+    browser.wait_for("the job's operations are counted", is_at_work);
+    hosts.link(1, 0).down().expect("our own link");
+    let timeline = "document.getElementById('timeline-list').textContent";
+    browser.wait_for("the timeline names the node", &format!("{timeline}.includes('node rack1 moved')"));
+    browser.wait_for(
+        "it says what moved",
+        &format!("/moved (a connection|\\d+ connections) to another path/.test({timeline})"),
+    );
+    browser.wait_for("operations go on", is_at_work);
+    assert_eq!(browser.evaluate(&format!("{timeline}.includes('is lost')")), false);
     assert_eq!(browser.problems, Vec::<String>::new());
     std::fs::remove_file(&file).expect("it was there");
 }

@@ -57,9 +57,17 @@ impl Drop for Process {
     }
 }
 
+/// Another build of the program to test: figures are those of what users install.
+const PROGRAM: &str = "PLEACH_TEST_PROGRAM";
+
+/// True if the program was not built with the assertions of tests.
+pub(crate) fn is_as_users_have_it() -> bool {
+    std::env::var_os(PROGRAM).is_some() || !cfg!(debug_assertions)
+}
+
 /// Without the settings of the user who runs the tests.
 pub(crate) fn pleach(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    let mut command = Command::new(std::env::var_os(PROGRAM).unwrap_or_else(|| env!("CARGO_BIN_EXE_pleach").into()));
     command.args(arguments);
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("PLEACH_")) {

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::process::*;
 
@@ -36,6 +36,44 @@ fn top_prints_one_view_without_a_terminal() {
     assert_eq!((&view["groups"][0]["leaders"], &view["groups"][0]["phase"]), (&3.into(), &"open".into()));
     assert_eq!(view["errors"]["groups refused: too few hosts"], 1);
     assert!(view["nodes"][0]["operations_per_second"].is_number(), "{view}");
+}
+
+/// What ibnetdiscover prints about two leaves of a host each below a spine.
+const DISCOVERED: &str = "\
+vendid=0x2c9
+devid=0xc738
+switchguid=0x1(1)
+Switch\t4 \"S-1\"\t# \"leaf one\" base port 0 lid 1 lmc 0
+[1]\t\"H-1\"[1](1)\t# \"node1 HCA-1\" lid 2 4xFDR
+[2]\t\"S-2\"[1]\t# \"spine\" lid 3 4xFDR
+Switch\t4 \"S-2\"\t# \"spine\" base port 0 lid 3 lmc 0
+[1]\t\"S-1\"[2]\t# \"leaf one\" lid 1 4xFDR
+[2]\t\"S-3\"[2]\t# \"leaf two\" lid 4 4xFDR
+Switch\t4 \"S-3\"\t# \"leaf two\" base port 0 lid 4 lmc 0
+[1]\t\"H-2\"[1](2)\t# \"node2 mlx5_0\" lid 5 4xFDR
+[2]\t\"S-2\"[2]\t# \"spine\" lid 3 4xFDR
+Ca\t1 \"H-1\"\t# \"node1 HCA-1\"
+[1](1)\t\"S-1\"[1]\t# lid 2 lmc 0 \"leaf one\" lid 1 4xFDR
+Ca\t1 \"H-2\"\t# \"node2 mlx5_0\"
+[1](2)\t\"S-3\"[1]\t# lid 5 lmc 0 \"leaf two\" lid 4 4xFDR
+";
+
+#[test]
+fn nodes_take_the_places_of_the_switches_that_ibnetdiscover_found() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("discovered.topo");
+    std::fs::write(&file, DISCOVERED).expect("the target folder can be written to");
+    let manager = Process::start(&["manager", "--listen", "127.0.0.1:0", "--topology", &file.display().to_string()]);
+    let start = |name| Process::start(&["node", "--manager", &manager.line, "--name", name]);
+    let _nodes = ["spine", "leaf-one"].map(start);
+    wait_for_nodes(&mut client(&manager), 2);
+    let arguments = ["top", "--once", "--manager", &manager.line, "--format", "json", "--interval", "0.2"];
+    let view: Value = serde_json::from_str(&output_of(&arguments).1).expect("one object");
+    let parents = |name: &str| {
+        let nodes = view["nodes"].as_array().expect("a list");
+        nodes.iter().find(|node| node["name"] == name).unwrap_or_else(|| panic!("no {name}: {view}"))["parents"]
+            .clone()
+    };
+    assert_eq!((parents("leaf-one"), parents("spine")), (json!(["spine"]), json!([])));
 }
 
 #[test]

@@ -33,7 +33,6 @@ pub struct UdpTransport {
     endpoint: Endpoint,
     rails: BTreeMap<QpNumber, UdpRail>,
     numbers: BTreeMap<(Rank, RailIndex), QpNumber>,
-    receive_bytes: usize,
     coverage: IcrcCoverage,
     /// Packets that could not be posted because their rail was just lost.
     unsent: VecDeque<(Rank, RailIndex, Vec<u8>)>,
@@ -43,12 +42,15 @@ pub struct UdpTransport {
 
 impl UdpTransport {
     /// Over an endpoint, for a messaging machine with these settings.
+    ///
+    /// # Panics
+    /// If its packets are longer than [`RECEIVE_BUFFER_BYTES`].
     pub fn new(endpoint: Endpoint, settings: &MessagingSettings) -> Self {
+        assert!(settings.packet_bytes() <= RECEIVE_BUFFER_BYTES, "a packet fits a receive");
         Self {
             endpoint,
             rails: BTreeMap::new(),
             numbers: BTreeMap::new(),
-            receive_bytes: settings.packet_bytes().max(RECEIVE_BUFFER_BYTES),
             coverage: if settings.checksum.is_strong() { IcrcCoverage::Prefix } else { IcrcCoverage::Full },
             unsent: VecDeque::new(),
             side_events: None,
@@ -92,7 +94,7 @@ impl UdpTransport {
     pub fn create(&mut self, peer: Rank, index: RailIndex) -> Result<QpNumber, QueuePairError> {
         let number = self.endpoint.create();
         for _ in 0..POSTED_RECEIVES {
-            self.endpoint.post_receive(number, vec![0; self.receive_bytes])?;
+            self.endpoint.post_pooled_receive(number)?;
         }
         self.rails.insert(number, UdpRail { peer, index, in_flight: 0, is_lost: false });
         self.numbers.insert((peer, index), number);
@@ -130,8 +132,9 @@ impl UdpTransport {
                     let bytes = &mut buffer[message];
                     on_event(now, TransportEvent::Packet { from: rail.peer, rail: rail.index, path, bytes });
                 }
-                // A lost rail rejects it, and needs it no more.
-                let _ = self.endpoint.post_receive(pair, buffer);
+                self.endpoint.release(buffer);
+                // A lost rail rejects it.
+                let _ = self.endpoint.post_pooled_receive(pair);
             }
             EndpointEvent::Sent { pair, buffer, .. } => {
                 if let Some(rail) = self.rails.get_mut(&pair) {

@@ -156,7 +156,7 @@ fn run_generation(
             Err(error) => return failed(generation, index, micros, error),
         }
     }
-    // Nobody leaves while another rank still needs it.
+    // Blocks until every rank has entered: another may still need this one.
     let began = Instant::now();
     match world.barrier() {
         Ok(()) => GenerationEnd::Stopped,

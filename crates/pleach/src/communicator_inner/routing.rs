@@ -2,14 +2,15 @@
 
 use hostmem::team::TeamCall;
 use protocol::collective::{
-    AggregationAvailability, CollectiveOperation, InterHostMethod, MethodChoice, MethodPreferences, OperandOrder,
-    SelectionInput, TransportClass, choose_method,
+    AggregationAvailability, AggregationUnavailable, CollectiveOperation, InterHostMethod, MethodChoice,
+    MethodPreferences, OperandOrder, SelectionInput, TransportClass, choose_method,
 };
 use units::Rank;
 
 use super::{CommunicatorInner, CommunicatorState, SelectionContext};
 use crate::error::Error;
 use crate::hierarchical_operation::{CollectiveRoute, HostRole, barrier_kind, host_rank};
+use crate::progress_engine::TreeCondition;
 
 /// Kinds of operations whose routes are cached.
 const MAX_CACHED_ROUTES: usize = 4;
@@ -31,12 +32,26 @@ impl CommunicatorInner {
     /// How an operation would be done between hosts, and why.
     pub(crate) fn explain(&self, collective: CollectiveOperation, bytes: usize) -> String {
         let choice = self.choose(collective, bytes);
-        let selection = self.selection();
-        let subject = match selection.aggregation {
-            AggregationAvailability::Offered(_) => "Aggregation nodes",
-            AggregationAvailability::Unavailable(_) => "No aggregation nodes",
-        };
-        format!("{choice} {subject}: {}.", selection.reason)
+        if !matches!(self.selection().aggregation, AggregationAvailability::Offered(_)) {
+            return format!("{choice} No aggregation nodes: {}.", self.selection().reason);
+        }
+        let condition = self.process.shared.engine().tree_condition(self.context);
+        let agreed = self.selection().reason.clone();
+        match condition {
+            Some(TreeCondition::Works(tree)) if agreed.starts_with(&tree) => {
+                format!("{choice} Aggregation nodes: {agreed}.")
+            }
+            Some(TreeCondition::Works(tree)) => {
+                format!("{choice} Aggregation nodes: {tree}, after another tree failed.")
+            }
+            Some(TreeCondition::Failed(why)) => {
+                format!("{} No aggregation nodes: {why}.", self.choose_after_loss(&choice, collective, bytes))
+            }
+            None => format!(
+                "{choice} Aggregation nodes when the communicator was formed: {agreed}; only one rank of each host knows whether they \
+                 still work, and this is another one."
+            ),
+        }
     }
 
     /// The host of a rank, and its local rank there.
@@ -61,11 +76,33 @@ impl CommunicatorInner {
     }
 
     pub(super) fn choose(&self, collective: CollectiveOperation, bytes: usize) -> MethodChoice {
+        choose_method(&self.selection_input(collective, bytes))
+    }
+
+    /// What becomes of a choice when the tree has failed: the hosts do in the tree's order what the nodes did (P-59).
+    fn choose_after_loss(
+        &self,
+        chosen: &MethodChoice,
+        collective: CollectiveOperation,
+        bytes: usize,
+    ) -> MethodChoice {
+        let operand_order = match chosen.method {
+            InterHostMethod::Aggregation | InterHostMethod::Multicast => OperandOrder::TreeOrder,
+            InterHostMethod::SingleHost | InterHostMethod::PointToPoint(_) => OperandOrder::Any,
+        };
+        choose_method(&SelectionInput {
+            operand_order,
+            aggregation: AggregationAvailability::Unavailable(AggregationUnavailable::NodeLost),
+            ..self.selection_input(collective, bytes)
+        })
+    }
+
+    fn selection_input(&self, collective: CollectiveOperation, bytes: usize) -> SelectionInput {
         let (aggregation, preferences, network_costs, measured) = {
             let selection = self.selection();
             (selection.aggregation, selection.preferences, selection.network_costs, selection.measured)
         };
-        choose_method(&SelectionInput {
+        SelectionInput {
             collective,
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             size: self.layout.hosts.len() as u32,
@@ -77,7 +114,7 @@ impl CommunicatorInner {
             network_costs,
             measured,
             preferred: preferences.of(&collective),
-        })
+        }
     }
 
     /// The route of an operation, from the cache if it was among the last.

@@ -260,17 +260,16 @@ impl QueuePair {
         let window = usize::from(self.attributes.policy.window);
         while self.connection.outstanding() < window {
             let Some(segment) = self.requester.next_packet(self.attributes.mtu) else { break };
-            // The sender waits for the end of a message, and no later packet may request an acknowledgement (P-5). A few short messages may be
+            // The sender waits for the end of a message, and no later packet may request an acknowledgement (P-5). A few messages may be
             // acknowledged later, if the policy allows it.
-            let (begins, ends) = (segment.opcode.begins_message(), segment.opcode.ends_message());
-            let may_wait = begins
-                && self.attributes.policy.acknowledge_after.is_some()
+            let may_wait = self.attributes.policy.acknowledge_after.is_some()
                 && match segment.ask {
                     AckRequest::Immediate => false,
-                    AckRequest::Periodic => self.connection.outstanding() < MAX_UNREQUESTED_ACKS,
+                    AckRequest::Periodic => self.requester.sent() <= MAX_UNREQUESTED_ACKS,
                     AckRequest::Deferred => true,
                 };
-            let ask = if ends && !may_wait { AckRequest::Immediate } else { AckRequest::Periodic };
+            let asks = segment.opcode.ends_message() && !may_wait;
+            let ask = if asks { AckRequest::Immediate } else { AckRequest::Periodic };
             let mut out = with_headers(self.attributes, self.responder.messages(), out);
             self.connection.send(now, segment, ask, &mut out);
         }

@@ -1,10 +1,10 @@
 //! Frames of a queue pair to packets with headers.
 
 use units::PathId;
-use units::limits::MAX_MTU;
 use wire::{Bth, IcrcCoverage, PacketHeaders};
 
 use super::attributes::QpAttributes;
+use super::limits::MAX_WHOLE_ICRC_BYTES;
 use super::requester::PacketDescriptor;
 use crate::connection::{Frame, FramePurpose, MigrationBit, OutgoingFrame, control_headers};
 
@@ -33,7 +33,7 @@ pub(super) fn with_headers(
             Frame::Data { psn, wants_ack, message } => {
                 let mut headers = PacketHeaders::from(Bth::new(message.opcode, attributes.remote, psn));
                 headers.bth.acknowledge = wants_ack;
-                if u32::from(message.length) > MAX_MTU {
+                if u32::from(message.length) > MAX_WHOLE_ICRC_BYTES {
                     headers.bth.coverage = attributes.coverage;
                 }
                 headers.bth.migrated = migration == MigrationBit::Migrated;

@@ -52,6 +52,11 @@ impl Requester {
         self.posted.len()
     }
 
+    /// Requests whose last packet was handed out, and that are not complete.
+    pub(super) fn sent(&self) -> usize {
+        self.next_request
+    }
+
     pub(super) fn post(&mut self, id: u64, length: u32, operation: QpOperation, ask: AckRequest) {
         self.posted.push_back(PendingSend { id, length, operation, ask, last: None });
     }

@@ -587,7 +587,7 @@ fn packets_with_partial_icrc_coverage_need_agreement() {
         let mut store = TestMemory { received: BTreeMap::from([(1, vec![0; 10_000])]), region: Vec::new() };
         pair.handle_packet(at(1), PathId(0), &headers, &[7; 5_000], &mut store, &mut |_| ());
         let mut sent = Vec::new();
-        for length in [4_096, 4_097] {
+        for length in [1_024, 1_025] {
             pair.post_send(at(1), 0, length, SEND, &mut |transmit| sent.push(transmit.headers.bth.coverage))
                 .expect("it is accepted");
         }
@@ -595,11 +595,7 @@ fn packets_with_partial_icrc_coverage_need_agreement() {
     };
     let (whole, beginning, nothing) = (IcrcCoverage::Full, IcrcCoverage::Prefix, IcrcCoverage::Nothing);
     assert_eq!(taken(whole, beginning), (false, 1, vec![whole, whole]));
-    assert_eq!(
-        taken(beginning, beginning),
-        (true, 0, vec![whole, beginning]),
-        "only packets longer than InfiniBand's"
-    );
+    assert_eq!(taken(beginning, beginning), (true, 0, vec![whole, beginning]), "only packets that are worth it");
     assert_eq!(taken(beginning, nothing), (false, 1, vec![whole, beginning]));
     assert_eq!(taken(nothing, nothing), (true, 0, vec![nothing, nothing]));
 }
@@ -621,6 +617,22 @@ fn few_long_packets_are_buffered() {
     let kept: usize = pair.early.values().map(|held| held.payload.len()).sum();
     let most = (MAX_REORDER_PACKETS * MAX_MTU) as usize;
     assert!(kept <= most && kept + payload.len() > most, "{kept} of {most}");
+}
+
+/// Acknowledgements may be delayed also after messages of several packets: in a conversation the answer matters, not they.
+#[test]
+fn the_end_of_a_message_of_several_packets_requests_no_acknowledgement_while_few_are_in_flight() {
+    let mut pair = pair(ConnectionPolicy::conversation(), 0);
+    let mtu = pair.attributes.mtu;
+    let ends_that_ask = |id: u64, pair: &mut QueuePair| {
+        let mut asks = Vec::new();
+        let mut out = |transmit: Transmit| asks.push(transmit.headers.bth.acknowledge);
+        pair.post_send(at(1), id, 2 * mtu, SEND, &mut out).expect("the send is accepted");
+        asks
+    };
+    let asks: Vec<_> = (0..MAX_UNREQUESTED_ACKS as u64 + 1).map(|id| ends_that_ask(id, &mut pair)).collect();
+    assert!(asks[..MAX_UNREQUESTED_ACKS].iter().all(|of_message| of_message == &[false, false]), "{asks:?}");
+    assert_eq!(asks[MAX_UNREQUESTED_ACKS], [false, true]);
 }
 
 /// Acknowledgements of short messages may be delayed, unless the caller waits for them.

@@ -428,13 +428,13 @@ impl<W: MessagingObserver> NetworkHandler for MessagingDriver<W> {
 
 /// Only a strong checksum may replace the ICRC of the bytes behind the first (P-28).
 fn check_framing(parameters: &MessagingRunParameters) -> Result<(), TransportSetupError> {
-    use units::limits::{MAX_MTU, is_valid_mtu};
+    use units::limits::{is_infiniband_mtu, is_valid_mtu};
     let MessagingRunParameters { mtu, framing, settings, .. } = parameters;
-    let (allowed, mtus) = match framing {
-        PacketFraming::InfiniBand => (MAX_MTU, "mtu: 256, 512, 1024, 2048 or 4096"),
-        PacketFraming::Udp { .. } => (MAX_UDP_MTU, "mtu: as for InfiniBand, or up to 8000 in steps of 64"),
+    let (is_valid, mtus) = match framing {
+        PacketFraming::InfiniBand => (is_infiniband_mtu(*mtu), "mtu: 256, 512, 1024, 2048 or 4096"),
+        PacketFraming::Udp { .. } => (is_valid_mtu(*mtu) && *mtu <= MAX_UDP_MTU, "mtu: 256 to 8000 in steps of 64"),
     };
-    if !is_valid_mtu(*mtu) || *mtu > allowed {
+    if !is_valid {
         return Err(TransportSetupError::OutOfRange(mtus));
     }
     match framing.coverage() {

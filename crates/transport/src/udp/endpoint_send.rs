@@ -120,7 +120,7 @@ impl Endpoint {
                     EndpointEvent::Failed { pair: number, id, buffer: pair.sends.pop().head, failure }
                 }
                 WorkCompletion::Received { id, length, immediate } => {
-                    let PostedReceive { buffer, start } = pair.memory.receives.pop();
+                    let PostedReceive { buffer, start, .. } = pair.memory.receives.pop();
                     // Of a write with immediate data, the length is that of the data written to the region.
                     let message = start..buffer.len().min(start + length as usize);
                     EndpointEvent::Received { pair: number, id, buffer, message, path: pair.last_path, immediate }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use protocol::connection::ConnectionPolicy;
 use protocol::connection::path::{MigrationRole, PathPolicy};
-use units::limits::{JUMBO_MTU_STEP, MAX_JUMBO_MTU, MAX_MTU, MAX_PATHS, MIN_MTU, is_valid_mtu};
+use units::limits::{MAX_JUMBO_MTU, MAX_MTU, MAX_PATHS, MIN_MTU, MTU_STEP, is_infiniband_mtu, is_valid_mtu};
 use units::{Psn, QpNumber};
 use wire::IcrcCoverage;
 use wire::rocev2::UDP_PORT;
@@ -102,7 +102,7 @@ impl QueuePairSetup {
     pub fn with_long_packets(mut self, link: u32) -> Self {
         let protection = if matches!(self.security, PacketSecurity::Off) { 0 } else { PROTECTION_BYTES };
         let most = link.saturating_sub(MAX_HEADER_BYTES + protection).clamp(MIN_MTU, MAX_JUMBO_MTU);
-        self.mtu = if most > MAX_MTU { most - most % JUMBO_MTU_STEP } else { 1 << most.ilog2() };
+        self.mtu = most - most % MTU_STEP;
         let window = u32::from(self.policy.window);
         self.policy.window = window.min((MAX_IN_FLIGHT_BYTES / self.mtu).max(1)) as u16;
         self
@@ -129,13 +129,13 @@ impl QueuePairSetup {
     }
 
     pub(super) fn check(&self, ports: usize) -> Result<(), QueuePairError> {
-        let most = if self.verbs_peer { MAX_MTU } else { MAX_JUMBO_MTU };
+        let is_valid = if self.verbs_peer { is_infiniband_mtu(self.mtu) } else { is_valid_mtu(self.mtu) };
         if self.routes.is_empty() || self.routes.len() > MAX_PATHS {
             return Err(QueuePairError::Setup("a queue pair has 1 to 16 paths"));
         }
-        if !is_valid_mtu(self.mtu) || self.mtu > most {
+        if !is_valid {
             return Err(QueuePairError::Setup(
-                "a path MTU is a power of two from 256 to 4096 bytes, or between Pleach endpoints up to 62 KiB in steps of 64",
+                "a path MTU is a power of two from 256 to 4096 bytes, or between Pleach endpoints 256 bytes to 62 KiB in steps of 64",
             ));
         }
         if self.verbs_peer && !matches!(self.security, PacketSecurity::Off) {

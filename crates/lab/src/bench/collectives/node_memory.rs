@@ -86,7 +86,7 @@ pub(super) fn measure() -> Result<NodeMemory> {
                 segment: SegmentIndex(0),
                 payload: Payload::Bytes(vec![0; BYTES].into()),
             };
-            membership.start(&mut edges, contribution).map_err(|error| anyhow::anyhow!("{error:?}"))?;
+            membership.start(&mut edges, contribution)?;
             edges.flush();
         }
         progress_for(&mut edges, &mut memberships, Duration::from_millis(50));

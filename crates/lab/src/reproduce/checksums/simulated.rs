@@ -200,7 +200,7 @@ impl MessagingObserver for ArrivalRecorder {
 /// Microseconds from posting the send until the receiver has the message.
 pub(super) fn one_way(model: &ClusterModel, scheme: ChecksumScheme, bytes: usize) -> Result<f64> {
     let (cluster, network) = (&model.speeds, model.fabric);
-    let fabric = Arc::new(Fabric::xgft(&[2], &[1]).map_err(|error| anyhow::anyhow!("{error:?}"))?);
+    let fabric = Arc::new(Fabric::xgft(&[2], &[1])?);
     let link = LinkParameters {
         byte_time: ByteTime::of_megabits((8e3 * cluster.network).round() as u64),
         wire: nanos(network.wire_ns),

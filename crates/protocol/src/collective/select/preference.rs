@@ -71,7 +71,7 @@ pub struct MethodPreferences {
 }
 
 /// A text that is not a list of preferences.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct MethodPreferencesError {
     /// The invalid part.
     pub word: String,
@@ -87,6 +87,13 @@ impl fmt::Display for MethodPreferencesError {
             self.word,
             CollectiveName::ALL.map(CollectiveName::text).join(", ")
         )
+    }
+}
+
+/// The text: a `main` that returns the error prints this.
+impl fmt::Debug for MethodPreferencesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

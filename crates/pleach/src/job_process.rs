@@ -39,13 +39,12 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the progress thread sleeps while no timer runs.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
 
-/// Headers around an aggregation message, with padding: IP and UDP (48), BTH and ICRC (16), message (32), tag (8), padding.
-const HEADER_BYTES: u32 = 112;
+const HEADER_BYTES: u32 = protocol::aggregation::PACKET_HEADER_BYTES as u32;
 const MAX_SEGMENT_BYTES: u32 = 4096 - 64;
 const MIN_SEGMENT_BYTES: u32 = 256;
 /// Fragments of messages that replace a failed tree. They pass every path, also one whose MTU became smaller: it may be why the tree
 /// failed, and their connections cannot divide them anew.
-const MAX_MESH_FRAGMENT_BYTES: u32 = (protocol::transfer::BASE_PACKET_BYTES as u32 - HEADER_BYTES) & !63;
+const MAX_MESH_FRAGMENT_BYTES: usize = protocol::aggregation::BASE_SEGMENT_BYTES;
 const DEFAULT_MTU_BYTES: u32 = 1500;
 /// Files that a process opens for its engine, its progress thread and shared memory after all ranks have joined.
 const FILES_AFTER_JOINING: usize = 16;
@@ -168,7 +167,7 @@ impl JobProcess {
             me: Rank(place.rank),
             addresses: table.records().iter().map(|card| card.addresses.clone()).collect(),
             key,
-            fragment_bytes: segment_bytes.min(MAX_MESH_FRAGMENT_BYTES) as usize,
+            fragment_bytes: (segment_bytes as usize).min(MAX_MESH_FRAGMENT_BYTES),
             link_bytes: mtu as usize,
         });
         let loss_report = LossReport::new(settings.nodes_supervised);

@@ -410,9 +410,11 @@ impl ProgressEngine {
             match notification {
                 ManagerNotification::Revoked { group, node, why } => {
                     self.note_loss(group, node.as_deref(), &why);
-                    self.renewal.note_revoked(group);
                     self.network.tree_lost(group);
-                    node.into_iter().for_each(|node| self.lost_nodes.add(Instant::now(), node));
+                    if let Some(node) = node {
+                        self.renewal.note_lost_node(group);
+                        self.lost_nodes.add(Instant::now(), node);
+                    }
                 }
                 // Each of its trees is revoked on its own, and the hosts continue without.
                 ManagerNotification::JobRevoked { .. } => {}

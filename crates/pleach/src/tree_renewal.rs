@@ -11,6 +11,7 @@ use bootstrap::start_quiet_thread;
 use control::ManagerClient;
 use manager::message::GroupKey;
 use manager::{DistributionSpec, FoldTree, GroupDescriptor, GroupRequest};
+use protocol::aggregation::BASE_SEGMENT_BYTES;
 use units::GroupId;
 
 use crate::lost_nodes::LostNodes;
@@ -41,8 +42,8 @@ pub(crate) struct OwnedTree {
     /// When the manager is asked next; none while the tree works or another is offered.
     next_attempt: Option<Instant>,
     offered: Option<OfferedTree>,
-    /// The manager has revoked it.
-    is_revoked: bool,
+    /// The manager has revoked it because it lost a node. It also revokes trees in which a node finds a neighbour silent.
+    has_lost_node: bool,
     /// The communicator uses it: the tests of its formation are over.
     is_confirmed: bool,
 }
@@ -50,7 +51,7 @@ pub(crate) struct OwnedTree {
 /// Another tree, about which the leaders have not decided.
 struct OfferedTree {
     key: GroupKey,
-    is_revoked: bool,
+    has_lost_node: bool,
 }
 
 impl OwnedTree {
@@ -65,7 +66,7 @@ impl OwnedTree {
             attempts: 0,
             next_attempt: None,
             offered: None,
-            is_revoked: false,
+            has_lost_node: false,
             is_confirmed: false,
         }
     }
@@ -85,10 +86,12 @@ impl OwnedTree {
     /// What to ask for next.
     fn next_request(&mut self, now: Instant, lost_nodes: &LostNodes) -> GroupRequest {
         let avoid = if self.attempts < CAUTIOUS_ATTEMPTS { lost_nodes.to_avoid(now) } else { Vec::new() };
-        if !self.is_revoked {
-            // No node was lost: multicasts may not have arrived. Never again by multicast, because operations that wait for the next
-            // tree were prepared for the last one.
+        if !self.has_lost_node {
+            // Multicasts may not have arrived. Never again by multicast, because operations that wait for the next tree were prepared for
+            // the last one.
             self.request.distribution = DistributionSpec::Edges;
+            // Or long packets have not: the MTU of a path may have become smaller, and the next tree would fail like the last one.
+            self.request.segment_bytes = self.request.segment_bytes.min(BASE_SEGMENT_BYTES as u32);
         }
         self.attempts += 1;
         self.next_attempt = None;
@@ -133,12 +136,12 @@ pub(crate) struct TreeRenewal {
 }
 
 impl TreeRenewal {
-    /// The manager has revoked a tree.
-    pub(crate) fn note_revoked(&mut self, key: GroupKey) {
+    /// The manager has revoked a tree because it lost one of its nodes.
+    pub(crate) fn note_lost_node(&mut self, key: GroupKey) {
         for tree in self.trees.values_mut() {
-            tree.is_revoked |= tree.key == key;
+            tree.has_lost_node |= tree.key == key;
             if let Some(offered) = tree.offered.as_mut().filter(|offered| offered.key == key) {
-                offered.is_revoked = true;
+                offered.has_lost_node = true;
             }
         }
     }
@@ -229,7 +232,7 @@ impl TreeRenewal {
         if !is_offered {
             self.unused.push(key_of(opened));
         } else if let Some(tree) = self.trees.get_mut(&context) {
-            tree.offered = Some(OfferedTree { key: key_of(opened), is_revoked: false });
+            tree.offered = Some(OfferedTree { key: key_of(opened), has_lost_node: false });
         }
     }
 
@@ -237,7 +240,7 @@ impl TreeRenewal {
     pub(crate) fn note_switched(&mut self, now: Instant, context: GroupId, to: GroupKey) {
         if let Some(tree) = self.trees.get_mut(&context) {
             (tree.key, tree.since, tree.is_failed) = (to, now, false);
-            tree.is_revoked = tree.offered.take().is_some_and(|offered| offered.is_revoked);
+            tree.has_lost_node = tree.offered.take().is_some_and(|offered| offered.has_lost_node);
         }
     }
 
@@ -321,12 +324,12 @@ mod tests {
         let (mut tree, mut lost_nodes) = (owned(now), LostNodes::default());
         lost_nodes.add(now, "leaf1".to_owned());
         let multicast = tree.request.distribution;
-        tree.is_revoked = true;
+        tree.has_lost_node = true;
         let first = tree.next_request(now, &lost_nodes);
         assert_eq!((first.distribution, first.avoid.len()), (multicast, 1));
-        tree.is_revoked = false;
+        tree.has_lost_node = false;
         assert_eq!(tree.next_request(now, &lost_nodes).distribution, DistributionSpec::Edges);
-        tree.is_revoked = true;
+        tree.has_lost_node = true;
         let third = tree.next_request(now, &lost_nodes);
         assert!(third.avoid.is_empty());
         assert_eq!(
@@ -334,5 +337,19 @@ mod tests {
             DistributionSpec::Edges,
             "operations may wait that were prepared without multicast"
         );
+    }
+
+    #[test]
+    fn a_tree_that_failed_without_a_lost_node_gets_segments_that_pass_every_path() {
+        let now = Instant::now();
+        let (mut tree, lost_nodes) = (owned(now), LostNodes::default());
+        let long = BASE_SEGMENT_BYTES as u32 * 3;
+        tree.request.segment_bytes = long;
+        tree.has_lost_node = true;
+        assert_eq!(tree.next_request(now, &lost_nodes).segment_bytes, long);
+        tree.has_lost_node = false;
+        assert_eq!(tree.next_request(now, &lost_nodes).segment_bytes, BASE_SEGMENT_BYTES as u32);
+        tree.request.segment_bytes = 256;
+        assert_eq!(tree.next_request(now, &lost_nodes).segment_bytes, 256);
     }
 }

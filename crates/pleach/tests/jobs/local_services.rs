@@ -1,6 +1,6 @@
-//! A manager and aggregation nodes, each in a thread of its own, on loopback.
+//! A manager and aggregation nodes, each in a thread of its own.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -41,11 +41,16 @@ impl Service {
 }
 
 impl LocalServices {
-    /// Starts nodes, each with its name and its parents.
+    /// Starts nodes on loopback, each with its name and its parents.
     pub(crate) fn new(nodes: &[(&str, &[&str])], faults: &FaultInjector) -> Self {
-        let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-        let mut daemon = ManagerDaemon::bind(loopback, ManagerSettings::default(), None, AccessPolicy::LoopbackOnly)
-            .expect("a port");
+        Self::at(Ipv4Addr::LOCALHOST.into(), nodes, faults)
+    }
+
+    /// Starts them at an address of this host.
+    pub(crate) fn at(address: IpAddr, nodes: &[(&str, &[&str])], faults: &FaultInjector) -> Self {
+        let any_port = SocketAddr::new(address, 0);
+        let access = if address.is_loopback() { AccessPolicy::LoopbackOnly } else { AccessPolicy::AnyAddress };
+        let mut daemon = ManagerDaemon::bind(any_port, ManagerSettings::default(), None, access).expect("a port");
         let manager = daemon.address();
         let mut threads = vec![Service::start("manager", move |stop| {
             while !stop.load(Ordering::Relaxed) {
@@ -56,17 +61,16 @@ impl LocalServices {
         let reduced = Arc::new(AtomicU64::new(0));
         for (name, parents) in nodes {
             let all = Arc::clone(&reduced);
-            let mut seats = NodeDataPlane::open(&[loopback], faults.clone()).expect("a socket");
+            let mut seats = NodeDataPlane::open(&[any_port], faults.clone()).expect("a socket");
             let card = NodeDescriptor {
                 name: (*name).to_owned(),
                 addresses: seats.addresses(),
-                control: loopback,
+                control: any_port,
                 parents: parents.iter().map(|parent| (*parent).to_owned()).collect(),
                 serves: Vec::new(),
                 capacity: Capacity { seats: 100, operations: 1 << 14, bytes: 1 << 30 },
             };
-            let mut control =
-                NodeControl::bind(card, manager, loopback, None, AccessPolicy::LoopbackOnly).expect("a port");
+            let mut control = NodeControl::bind(card, manager, any_port, None, access).expect("a port");
             threads.push(Service::start(name, move |stop| {
                 let mut counted = 0;
                 while !stop.load(Ordering::Relaxed) {

@@ -5,6 +5,7 @@ mod local_services;
 mod network_costs;
 mod packet_security;
 mod rank_processes;
+mod smaller_mtu;
 
 use local_services::LocalServices;
 use pleach::{Communicator, Error, Operator, ValueLoc};

@@ -18,6 +18,7 @@ use wire::aggregation::{AggregationHeader, AggregationMessageKind};
 use super::member_multicast::{MemberMulticasts, MulticastOrigin};
 use super::operation_mode::{MEMBER_MULTICAST, is_member_multicast};
 use super::outbox::transmit;
+use super::retry_extension::extend_retries;
 use super::{
     AbortCause, AggregationAction, AggregationMessage, ContributionRole, Damage, EdgeIndex, ImplicitAck,
     OperationMode, Outbox, PollRole,
@@ -350,11 +351,7 @@ impl AggregationMember {
     /// Puts off the loss of parents that are silent here and have responded elsewhere since then: call it before [`Self::handle_timeout`] (P-131).
     pub fn extend_retries(&mut self, now: Time, mut has_responded: impl FnMut(EdgeIndex, Time) -> bool) {
         for (index, connection) in self.edges.iter_mut().enumerate() {
-            if let Some(since) = connection.may_extend_retries(now)
-                && has_responded(EdgeIndex(index as u16), since)
-            {
-                connection.extend_retries();
-            }
+            extend_retries(connection, now, |since| has_responded(EdgeIndex(index as u16), since));
         }
     }
 

@@ -6,6 +6,12 @@ use wire::aggregation::{AggregationHeader, AggregationMessageKind};
 use super::operation_mode::MEMBER_MULTICAST;
 use super::{AbortCause, Plane};
 use crate::Payload;
+use crate::transfer::BASE_PACKET_BYTES;
+
+/// Headers around the payload of a message, with padding: IP and UDP (48), BTH and ICRC (16), message (32), MAC (8), padding.
+pub const PACKET_HEADER_BYTES: usize = 112;
+/// Payloads of this size pass every path: their packets cannot be cut anew when the MTU of a path becomes smaller.
+pub const BASE_SEGMENT_BYTES: usize = (BASE_PACKET_BYTES - PACKET_HEADER_BYTES) & !63;
 
 /// The role of a contribution among the others, in the detail of its header (P-48).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +91,11 @@ impl AggregationMessage {
     /// True if the checksum matches (P-31).
     pub fn is_intact(&self) -> bool {
         self.payload.bytes().is_none_or(|bytes| self.header.checksum(bytes) == self.checksum)
+    }
+
+    /// True if its packet passes every path.
+    pub(super) fn passes_every_path(&self) -> bool {
+        self.payload.len() as usize <= BASE_SEGMENT_BYTES
     }
 
     /// The same payload with another kind, child and plane, and a new checksum.

@@ -20,6 +20,7 @@ mod node;
 mod operation_mode;
 mod outbox;
 mod pace;
+mod retry_extension;
 mod seat;
 mod slot;
 #[cfg(test)]
@@ -29,7 +30,7 @@ pub use abort::AbortCause;
 pub use ack_barrier::AckBarrierCounter;
 pub use edge::{DownwardDelivery, EdgeIndex, ImplicitAck, ParentLink, Plane};
 pub use member::{AggregationMember, Contribution, MemberConfig, OperationStartError, RepairTimeoutMode};
-pub use message::{AggregationMessage, ContributionRole, ResultDisposition};
+pub use message::{AggregationMessage, BASE_SEGMENT_BYTES, ContributionRole, PACKET_HEADER_BYTES, ResultDisposition};
 pub use node::{AggregationNode, LostNeighbour, NodeCounters, NodeLoad};
 pub use operation_mode::{OperationMode, PollRole};
 pub use outbox::{AggregationAction, Outbox};

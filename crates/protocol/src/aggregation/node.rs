@@ -13,6 +13,7 @@ use wire::aggregation::AggregationMessageKind;
 use super::collection::ContributionOutcome;
 use super::operation_mode::is_member_multicast;
 use super::outbox::transmit;
+use super::retry_extension::extend_retries;
 use super::seat::Seat;
 use super::{
     AbortCause, AggregationAction, AggregationMessage, ChildLateness, Damage, EdgeIndex, ImplicitAck, OperationTimes,
@@ -299,11 +300,7 @@ impl AggregationNode {
     /// Puts off the loss of neighbours that are silent here and have responded elsewhere since then: call it before [`Self::handle_timeout`] (P-131).
     pub fn extend_retries(&mut self, now: Time, mut has_responded: impl FnMut(EdgeIndex, Time) -> bool) {
         for (index, edge) in self.edges.iter_mut().enumerate() {
-            if let Some(since) = edge.connection.may_extend_retries(now)
-                && has_responded(EdgeIndex(index as u16), since)
-            {
-                edge.connection.extend_retries();
-            }
+            extend_retries(&mut edge.connection, now, |since| has_responded(EdgeIndex(index as u16), since));
         }
     }
 

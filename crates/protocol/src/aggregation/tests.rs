@@ -233,6 +233,30 @@ fn a_silent_child_that_is_alive_elsewhere_gets_more_time_but_not_forever() {
     assert!(second.times(66) < endless && endless < second.times(75), "{endless:?}");
 }
 
+/// Long packets vanish where the MTU of a path has become smaller, while short ones of other edges are answered: no patience helps those.
+#[test]
+fn a_parent_that_is_alive_elsewhere_gets_more_time_only_for_messages_that_pass_every_path() {
+    let lost_after = |elements: usize| {
+        let mut node = inner_node_with(ConnectionPolicy::datagram());
+        for (edge, child) in [(LEFT, 0), (RIGHT, 1)] {
+            let _ = feed(
+                &mut node,
+                edge,
+                &data(0, message(AggregationMessageKind::Contribution, 0, child, &vec![1; elements])),
+            );
+        }
+        while node.lost_peer().is_none() {
+            let now = node.deadline();
+            node.extend_retries(now, |_, _| true);
+            node.handle_timeout(now, &mut Outbox::default());
+        }
+        node.lost_peer().expect("just seen").silence
+    };
+    let (second, most) = (Span::from_micros(1_000_000), BASE_SEGMENT_BYTES / size_of::<i32>());
+    assert!(lost_after(most) > second.times(60));
+    assert!(lost_after(most + 1) < second.times(9));
+}
+
 #[test]
 fn a_child_that_never_contributes_is_late_and_its_loss_counts() {
     let mut node = inner_node();

@@ -174,7 +174,8 @@ fn corrupt_ten_thousand<C: MessageTransport>(mut ports: [Messenger<C>; 2]) {
 /// The ICRC of long packets covers their prefix only. The message checksums find bits that flip beyond it.
 #[test]
 fn bits_that_flip_in_transit_change_no_long_message() {
-    let fault_injector = FaultInjector::new(29, 5);
+    // Acknowledgements are damaged as well. One in five was too many: six tries in a row failed in a third of all runs on a busy machine.
+    let fault_injector = FaultInjector::new(29, 15);
     let mut ports =
         pair_with(1, MessagingSettings::default(), &EndpointOptions { fault_injector, ..EndpointOptions::default() });
     for number in 0..30u64 {

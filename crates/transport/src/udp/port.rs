@@ -4,6 +4,8 @@ use std::io::{self, IoSlice, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::{IpRecvTos, Ipv4PacketInfo, Ipv6RecvPacketInfo, Ipv6RecvTClass, RcvBufForce};
@@ -64,6 +66,9 @@ pub(crate) struct UdpPort {
     next_batch: usize,
     /// The last receive returned as many datagrams as it asked for.
     was_full: bool,
+    /// The IPv4 identification of the first packet of a coalesced run, as far as the last packets show: adapters join fewer packets than one
+    /// call of the sender has.
+    first_number: AtomicU16,
 }
 
 impl UdpPort {
@@ -101,6 +106,7 @@ impl UdpPort {
             idle_turns: 0,
             next_batch: 1,
             was_full: false,
+            first_number: AtomicU16::new(0),
         })
     }
 
@@ -136,6 +142,7 @@ impl UdpPort {
             idle_turns: 0,
             next_batch: 1,
             was_full: false,
+            first_number: AtomicU16::new(0),
         })
     }
 
@@ -304,8 +311,21 @@ impl UdpPort {
         let fits = |number| rocev2::verify_icrc_at_least(datagram, &self.incoming(from, number), weakest).is_ok();
         match number {
             IpIdentification::Seen(number) => fits(number),
-            IpIdentification::Guess(position) => fits(position) || (from.is_ipv4() && (0..MAX_COALESCED).any(fits)),
+            IpIdentification::Guess(position) => {
+                fits(position.wrapping_add(self.first_number.load(Relaxed)))
+                    || (from.is_ipv4() && self.find_number(position, fits))
+            }
         }
+    }
+
+    /// Tries all numbers that a packet in a coalesced run may have, and remembers where the numbers of this run begin: the next packet
+    /// needs one try.
+    fn find_number(&self, position: u16, fits: impl Fn(u16) -> bool) -> bool {
+        let number = (0..MAX_COALESCED).find(|number| fits(*number));
+        if let Some(number) = number {
+            self.first_number.store(number.wrapping_sub(position), Relaxed);
+        }
+        number.is_some()
     }
 
     /// The headers around a packet to this port.
@@ -469,6 +489,29 @@ fn to_ipv6(address: IpAddr) -> std::net::Ipv6Addr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A receiver's kernel may join fewer packets than the sender's kernel numbered: the second run then begins at a later number.
+    #[test]
+    fn the_number_with_which_a_run_begins_is_found_once() {
+        let port = UdpPort::open("127.0.0.1:0".parse().expect("an address"), ReceiveMode::Plain).expect("a port");
+        let tries = std::cell::Cell::new(0);
+        let mut is_valid = |position: u16, real: u16| {
+            tries.set(0);
+            let fits = |number: u16| {
+                tries.set(tries.get() + 1);
+                number == real
+            };
+            let likely = position.wrapping_add(port.first_number.load(Relaxed));
+            (fits(likely) || port.find_number(position, fits), tries.get())
+        };
+        assert_eq!(is_valid(0, 17), (true, 19), "one likely number, and all up to the right one");
+        for position in 1..17 {
+            assert_eq!(is_valid(position, 17 + position), (true, 1), "packet {position} of the run");
+        }
+        assert_eq!(is_valid(0, 0), (true, 2), "the next call of the sender");
+        assert_eq!(is_valid(1, 1), (true, 1));
+        assert_eq!(is_valid(1, 1_000), (false, 65), "a damaged packet has no number");
+    }
 
     #[test]
     fn a_raw_packet_parses_as_a_datagram_or_is_rejected() {

@@ -1,6 +1,6 @@
 //! `pleach bench`: speed and memory, measured on this machine.
 //!
-//! Shared by the benchmarks: `trial_summary` (median and range), `byte_size`, `samples` and `rank_processes` (runs of several processes),
+//! Shared by the benchmarks: `trial_summary` (median and range), `target_verdict`, `byte_size`, `samples` and `rank_processes` (runs of several processes),
 //! `mpi_installation` and `baseline` (the MPI that Pleach is compared with), `steal_time`.
 
 mod bare_socket;
@@ -16,6 +16,7 @@ mod rank_processes;
 mod samples;
 mod simulator;
 mod steal_time;
+mod target_verdict;
 mod trial_summary;
 
 use anyhow::Result;

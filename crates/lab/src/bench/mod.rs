@@ -44,7 +44,7 @@ enum BenchCommand {
     Mpi(mpi::BenchMpiArgs),
     /// GB/s of every checksum alone, after a copy and fused with it, compared with memcpy; and which errors each detects.
     Checksum(checksum::BenchChecksumArgs),
-    /// Latency and bandwidth of checksummed messages between two processes, compared with Open MPI.
+    /// Latency and bandwidth of checksummed messages between two processes, compared with the best of several MPIs.
     Pingpong(pingpong::BenchPingpongArgs),
 }
 

@@ -19,7 +19,6 @@ use super::samples::{BenchPlacement, BenchRun, SampleBudget, collect_samples};
 use crate::local_fabric::child_process::{ChildProcess, OutputLine, StderrMode, launch_rank_command};
 use crate::mpi::mpi_launcher::{EnvironmentVariable, MpiLauncher};
 
-pub(super) use launch_options::OVER_TCP;
 pub(super) use preloaded_library::PreloadChoice;
 pub(crate) use preloaded_library::PreloadedLibrary;
 

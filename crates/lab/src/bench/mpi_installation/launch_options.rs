@@ -15,7 +15,7 @@ use crate::bench::samples::BenchPlacement;
 use crate::mpi::mpi_launcher::EnvironmentVariable;
 
 /// Options with which Open MPI uses TCP. The name of an interface or a subnet must follow.
-pub(in crate::bench) const OVER_TCP: [&str; 8] = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include"];
+const OVER_TCP: [&str; 8] = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include"];
 /// The addresses of hosts made of namespaces.
 const SUBNET: &str = "10.77.0.0/16";
 /// The device of each of them.

@@ -63,6 +63,23 @@ fn processor_time_of_long_allreduces_is_judged_under_open_mpi() {
     assert!(rows[1]["cpu_verdict"].is_string(), "{report}");
 }
 
+#[test]
+fn allreduces_between_hosts_are_compared_with_gloo_or_a_note_says_why_not() {
+    let Some(report) = bench(&["mpi", "--scene", "gloo", "--quick"]) else { return };
+    let Some(rows) = report["gloo"]["rows"].as_array() else {
+        assert!(report["notes"].to_string().contains("python3-torch"), "{report}");
+        return;
+    };
+    let sizes: Vec<&Value> = rows.iter().map(|row| &row["bytes"]).collect();
+    assert_eq!(sizes, [&Value::from(1 << 20), &(25 << 20).into()], "{report}");
+    for row in rows {
+        assert!(row["verdict"].is_string() && row["target"] == 0.6, "{report}");
+        for time in ["gloo", "pleach", "ratio", "gloo_cpu", "pleach_cpu"] {
+            assert!(row[time]["median"].as_f64() > Some(0.0), "{time}: {row}");
+        }
+    }
+}
+
 /// Messages compared with one MPI: every size has times and a verdict.
 fn messages_are_judged(mpi: &str) {
     let Some(report) = bench(&["pingpong", "--quick", "--between", "namespaces", "--mpi", mpi]) else { return };

@@ -41,7 +41,7 @@ enum BenchCommand {
     /// Barrier, allreduce and broadcast between processes, compared with Open MPI if it is installed.
     Collectives(collectives::BenchCollectivesArgs),
     /// MPI programs with and without the Pleach library, on every installed MPI, against targets.
-    Mpi(mpi::BenchMpiArgs),
+    Mpi(Box<mpi::BenchMpiArgs>),
     /// GB/s of every checksum alone, after a copy and fused with it, compared with memcpy; and which errors each detects.
     Checksum(checksum::BenchChecksumArgs),
     /// Latency and bandwidth of checksummed messages between two processes, compared with the best of several MPIs.

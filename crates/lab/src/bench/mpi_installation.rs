@@ -1,8 +1,9 @@
 //! An installed MPI: its launcher, and a peer program compiled for it. Runs the peer with the Pleach library or without.
 //!
-//! `launch_options.rs` places the ranks.
+//! `launch_options.rs` places the ranks; `preloaded_library.rs` says what the library does in them.
 
 mod launch_options;
+mod preloaded_library;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,11 +16,11 @@ use anyhow::{Context, Result, ensure};
 use namespaces::NamespaceHost;
 
 use super::samples::{BenchPlacement, BenchRun, SampleBudget, collect_samples};
-use crate::local_fabric::LocalFabric;
 use crate::local_fabric::child_process::{ChildProcess, OutputLine, StderrMode, launch_rank_command};
 use crate::mpi::mpi_launcher::{EnvironmentVariable, MpiLauncher};
 
-pub(super) use launch_options::OVER_TCP;
+pub(super) use preloaded_library::PreloadChoice;
+pub(crate) use preloaded_library::PreloadedLibrary;
 
 /// The launcher gets this long to exit after the last result.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,13 +45,6 @@ pub(super) enum MpiImplementation {
     Mpich4,
     Mpich5,
     Other,
-}
-
-/// The Pleach library that is loaded into the ranks.
-pub(crate) struct PreloadedLibrary<'a> {
-    pub(super) library: &'a Path,
-    /// The aggregation nodes that the ranks use, if any.
-    pub(super) nodes: Option<&'a LocalFabric>,
 }
 
 impl MpiInstallation {
@@ -145,13 +139,7 @@ impl MpiInstallation {
         let mut line = self.peer_command_line(&self.options(ranks, placement)?, ranks, &arguments);
         let mut environment = self.variables(placement);
         if let Some(library) = library {
-            let variables = library.nodes.map(LocalFabric::variables).transpose()?.unwrap_or_default();
-            let mut variables: Vec<EnvironmentVariable> =
-                variables.into_iter().map(|(name, value)| (name, OsString::from(value))).collect();
-            // What Pleach itself takes is of interest, unless the user asks for what `pleach exec` does by itself.
-            let choice = std::env::var_os("PLEACH_MPI_CHOICE").unwrap_or_else(|| "pleach".into());
-            variables.push(("PLEACH_MPI_CHOICE", choice));
-            let (with_library, for_library) = self.launcher.with(&line, library.library, &variables)?;
+            let (with_library, for_library) = self.launcher.with(&line, library.library, &library.variables()?)?;
             line = with_library;
             environment.extend(for_library);
         }

@@ -15,7 +15,7 @@ use crate::local_fabric::rank_launcher::{RankHosts, RankLauncher};
 /// An implementation that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Contender {
+pub(in crate::bench) enum Contender {
     /// Pleach with its own choice of algorithms.
     Pleach,
     /// Pleach with all operations through aggregation nodes.
@@ -50,7 +50,7 @@ impl Contender {
     }
 
     /// Runs ranks of Pleach.
-    pub(super) fn run(
+    pub(in crate::bench) fn run(
         self,
         ranks: u32,
         placement: BenchPlacement<'_>,

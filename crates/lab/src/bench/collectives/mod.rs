@@ -30,6 +30,8 @@ use node_memory::NodeMemory;
 
 /// The peer program for MPI: the same measures as `rank.rs`.
 pub(super) const MPI_PEER_SOURCE: &str = include_str!("peer.c");
+/// The program for gloo: the allreduces of `rank.rs`, for `pleach bench mpi --scene gloo`.
+pub(super) const GLOO_PEER_SOURCE: &str = include_str!("gloo_peer.py");
 /// The template of the progress bar.
 pub(super) const PROGRESS: &str = "{bar:30} {pos}/{len} {msg} ({elapsed})";
 

@@ -2,12 +2,12 @@
 //!
 //! In: measures such as `allreduce:8`. Out: the lines of `bench/samples.rs` on the standard output of rank 0. Rank 0 prints
 //! `begin` and `end` around each measure, so that the parent reads the nodes' processor time at the same moments. `peer.c`
-//! does the same with MPI.
+//! does the same with MPI, and `gloo_peer.py` with gloo.
 
 use std::io::Write;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -58,7 +58,7 @@ impl<'a> Measure<'a> {
             "allreduce" => BenchOperation::AllReduce,
             "broadcast" => BenchOperation::Broadcast,
             "reduce" => BenchOperation::Reduce,
-            _ => anyhow::bail!("{name}: unknown operation; known are barrier, allreduce, broadcast and reduce"),
+            _ => bail!("{name}: unknown operation; known are barrier, allreduce, broadcast and reduce"),
         };
         Ok(Self { name, operation, vector: vec![0.0; bytes / 8] })
     }
@@ -89,18 +89,28 @@ impl<'a> Measure<'a> {
     /// Runs the operation once with values whose result is known.
     fn check(&mut self, world: &Communicator) -> Result<()> {
         let (rank, ranks) = (f64::from(world.rank()), f64::from(world.size()));
-        self.vector.fill(rank + 1.0);
+        for (element, value) in self.vector.iter_mut().enumerate() {
+            *value = contribution(rank, element);
+        }
         self.once(world)?;
-        let expected = match self.operation {
-            BenchOperation::Broadcast => 1.0,
-            BenchOperation::Reduce if world.rank() != 0 => rank + 1.0,
-            _ => ranks * (ranks + 1.0) / 2.0,
+        let expected = |element: usize| match self.operation {
+            BenchOperation::Broadcast => contribution(0.0, element),
+            BenchOperation::Reduce if world.rank() != 0 => contribution(rank, element),
+            // The ranks of all, and the same pattern from each.
+            _ => ranks * (ranks - 1.0) / 2.0 + ranks * contribution(0.0, element),
         };
-        let is_correct = self.vector.iter().all(|value| value.to_bits() == expected.to_bits());
-        ensure!(is_correct, "{}: wrong result at rank {rank}", self.name);
+        let wrong = self.vector.iter().enumerate().find(|(element, value)| **value != expected(*element));
+        if let Some((element, value)) = wrong {
+            bail!("{}: wrong result at rank {rank}: element {element} is {value}", self.name);
+        }
         self.vector.fill(0.0);
         Ok(())
     }
+}
+
+/// What a rank contributes: another value for each rank and for neighbouring elements. Sums of them are exact.
+fn contribution(rank: f64, element: usize) -> f64 {
+    rank + 1.0 + (element % 1009) as f64
 }
 
 /// Runs one rank of `pleach bench collectives`.

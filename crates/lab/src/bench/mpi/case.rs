@@ -8,7 +8,9 @@ use namespaces::NamespaceNetwork;
 
 use super::{MpiCase, MpiMeasurement, MpiRow, MpiScene, PerformanceTarget};
 use crate::bench::TrialSummary;
-use crate::bench::mpi_installation::{MpiImplementation, MpiInstallation, NEVER_YIELDS, PreloadedLibrary};
+use crate::bench::mpi_installation::{
+    MpiImplementation, MpiInstallation, NEVER_YIELDS, PreloadChoice, PreloadedLibrary,
+};
 use crate::bench::samples::{BenchPlacement, BenchSample, SampleBudget};
 use crate::local_fabric::child_process::StderrMode;
 use crate::local_fabric::{self, LocalFabric, LocalFabricSpec};
@@ -126,7 +128,7 @@ impl MpiCase {
         let placement = network
             .as_ref()
             .map_or(BenchPlacement::OneHost, |network| BenchPlacement::Namespaces { network, ranks_per_host: 1 });
-        let preloaded = PreloadedLibrary { library, nodes: nodes.as_ref() };
+        let preloaded = PreloadedLibrary { library, nodes: nodes.as_ref(), choice: PreloadChoice::Pleach };
         let names: Vec<&str> = measures.iter().map(String::as_str).collect();
         let mut samples: [Vec<Vec<BenchSample>>; 2] = Default::default();
         for round in 0..rounds {

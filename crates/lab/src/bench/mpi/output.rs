@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::target_verdict::TargetVerdict;
-use super::{MpiBenchReport, MpiCaseReport, MpiRow, PerformanceTarget, hosts, messages};
+use super::{MpiBenchReport, MpiCaseReport, MpiRow, PerformanceTarget, gloo, hosts, messages};
+use crate::bench::target_verdict::TargetVerdict;
 use crate::report::{
     Axis, Figure, PageSection, PageVerdict, PlaceChart, PlaceValue, ReportPage, TableRows, format_table, with_header,
 };
@@ -31,7 +31,8 @@ fn rows(case: &MpiCaseReport) -> TableRows {
 fn sections(report: &MpiBenchReport) -> Vec<(String, TableRows)> {
     let cases = report.scenes.iter().map(|case| (case.title.to_owned(), rows(case)));
     let messages = report.messages.iter().map(messages::section);
-    cases.chain(report.hosts.iter().flat_map(hosts::sections)).chain(messages).collect()
+    let gloo = report.gloo.iter().map(gloo::section);
+    cases.chain(report.hosts.iter().flat_map(hosts::sections)).chain(messages).chain(gloo).collect()
 }
 
 fn heading(report: &MpiBenchReport) -> String {
@@ -44,11 +45,14 @@ fn heading(report: &MpiBenchReport) -> String {
 /// The verdicts of all scenes, line by line.
 fn closing(report: &MpiBenchReport) -> Vec<String> {
     let mut lines: Vec<String> = report.hosts.iter().flat_map(hosts::closing).collect();
+    if let Some(messages) = &report.messages {
+        lines.push(format!("Targets of messages: {}", TargetVerdict::count(messages.verdicts())));
+    }
+    if let Some(gloo) = &report.gloo {
+        lines.push(format!("Targets, Pleach over gloo: {}", TargetVerdict::count(gloo.verdicts())));
+    }
     if !report.scenes.is_empty() {
-        let verdicts = || report.scenes.iter().flat_map(|case| &case.rows).filter_map(|row| row.verdict);
-        let count = |wanted: TargetVerdict| verdicts().filter(|verdict| *verdict == wanted).count();
-        let [met, near, missed] = [TargetVerdict::Met, TargetVerdict::WithinSpread, TargetVerdict::Missed].map(count);
-        lines.push(format!("Targets: {met} met, {near} within the spread, {missed} missed"));
+        lines.push(format!("Targets: {}", TargetVerdict::count(report.case_verdicts())));
     }
     lines
 }
@@ -79,21 +83,16 @@ pub(super) fn html(report: &MpiBenchReport) -> ReportPage {
     }
 }
 
-/// Whether the targets are met. What is within the spread is neither.
+/// Whether the targets are met, as the exit status says it.
 fn verdict(report: &MpiBenchReport) -> PageVerdict {
-    let own = report.scenes.iter().flat_map(|case| &case.rows).filter_map(|row| row.verdict);
-    let verdicts: Vec<TargetVerdict> = own.chain(report.hosts.iter().flat_map(hosts::verdicts)).collect();
-    let count = |wanted: TargetVerdict| verdicts.iter().filter(|verdict| **verdict == wanted).count();
-    let [near, missed] = [TargetVerdict::WithinSpread, TargetVerdict::Missed].map(count);
-    let failures: usize = report.hosts.iter().map(hosts::failures).sum();
-    let sentence = format!(
-        "of {} targets {missed} are missed and {near} are within the spread; {failures} measurements failed.",
-        verdicts.len()
-    );
-    match (failures + missed, verdicts.is_empty()) {
-        (0, true) => PageVerdict::measured("no measurement has a target."),
-        (0, false) => PageVerdict::held(sentence),
-        _ => PageVerdict::failed(sentence),
+    let (verdicts, failures) = (report.verdicts(), report.failures());
+    let is_empty = verdicts.is_empty();
+    let sentence =
+        format!("of {} targets {}; {failures} runs failed.", verdicts.len(), TargetVerdict::count(verdicts));
+    match (report.passed(), is_empty) {
+        (true, true) => PageVerdict::measured("no measurement has a target."),
+        (true, false) => PageVerdict::held(sentence),
+        (false, _) => PageVerdict::failed(sentence),
     }
 }
 

@@ -15,8 +15,7 @@ use crate::bench::samples::BenchPlacement;
 use crate::mpi::mpi_launcher::EnvironmentVariable;
 
 /// Options with which Open MPI uses TCP. The name of an interface or a subnet must follow.
-pub(in crate::bench) const OVER_TCP: [&str; 8] =
-    ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include"];
+const OVER_TCP: [&str; 8] = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include"];
 /// The addresses of hosts made of namespaces.
 const SUBNET: &str = "10.77.0.0/16";
 /// The device of each of them.
@@ -40,7 +39,7 @@ impl MpiInstallation {
     }
 
     /// Variables of the launcher, which the ranks inherit.
-    pub(super) fn variables(&self, placement: BenchPlacement<'_>) -> Vec<EnvironmentVariable> {
+    pub(in crate::bench) fn variables(&self, placement: BenchPlacement<'_>) -> Vec<EnvironmentVariable> {
         match (self.implementation, placement) {
             (MpiImplementation::Mpich4 | MpiImplementation::Mpich5, BenchPlacement::Namespaces { .. }) => {
                 let ours = MPICH_OVER_TCP.iter().filter(|(name, _)| std::env::var_os(name).is_none());

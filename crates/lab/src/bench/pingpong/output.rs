@@ -3,6 +3,7 @@
 use super::link::PingpongPlacement;
 use super::{PingpongBenchReport, PingpongRow, PingpongTransport};
 use crate::bench::TrialSummary;
+use crate::bench::target_verdict::TargetVerdict;
 use crate::report::{Axis, ChartPoint, LineChart, PageSection, PageVerdict, ReportPage, format_table};
 
 fn rows(report: &PingpongBenchReport) -> Vec<Vec<String>> {
@@ -18,13 +19,17 @@ fn rows(report: &PingpongBenchReport) -> Vec<Vec<String>> {
         unchecked[1],
         "us, plain UDP",
         "checked/plain UDP",
-        "us, Open MPI",
-        "checked/Open MPI",
+        "best MPI",
+        "us, best MPI",
+        "checked/best MPI",
+        "target",
+        "",
         "us, limit",
         "checked/limit",
     ];
     let optional = |summary: Option<TrialSummary>| summary.map_or_else(String::new, |summary| summary.to_string());
     let row = |row: &PingpongRow| {
+        let mpi = row.mpi.as_ref();
         vec![
             row.bytes.to_string(),
             row.checked_us.to_string(),
@@ -33,8 +38,11 @@ fn rows(report: &PingpongBenchReport) -> Vec<Vec<String>> {
             optional(row.cost),
             optional(row.plain_udp_us),
             optional(row.of_plain_udp),
-            optional(row.open_mpi_us),
-            optional(row.of_open_mpi),
+            mpi.map_or_else(String::new, |mpi| mpi.best.clone()),
+            optional(mpi.map(|mpi| mpi.us)),
+            optional(mpi.map(|mpi| mpi.ratio)),
+            mpi.and_then(|mpi| mpi.target).map_or_else(String::new, |bound| format!("{bound:.2}")),
+            mpi.and_then(|mpi| mpi.verdict).map_or_else(String::new, |verdict| verdict.to_string()),
             optional(row.limit_us),
             optional(row.of_limit),
         ]
@@ -50,7 +58,10 @@ fn heading(report: &PingpongBenchReport) -> String {
         }
         (PingpongTransport::Shm, _) => "in shared memory".to_owned(),
     };
-    let against = report.open_mpi.as_deref().unwrap_or("no comparison");
+    let against = match report.mpis.as_slice() {
+        [] => "no comparison".to_owned(),
+        mpis => mpis.join(", "),
+    };
     format!(
         "Messages between two processes {transport}, checksum {}, {} path(s); {against}; one-way, medians over {} rounds (min..max)",
         report.checksum, report.paths, report.rounds
@@ -59,7 +70,26 @@ fn heading(report: &PingpongBenchReport) -> String {
 
 pub(super) fn table(report: &PingpongBenchReport) -> String {
     let notes: String = report.notes.iter().map(|note| format!("\n{note}\n")).collect();
-    format!("{}\n\n{}{notes}", heading(report), format_table(&rows(report)))
+    let targets: String = targets(report).iter().map(|line| format!("\n{line}\n")).collect();
+    format!("{}\n\n{}{notes}{targets}", heading(report), format_table(&rows(report)))
+}
+
+/// A line about the targets, if there are any.
+fn targets(report: &PingpongBenchReport) -> Option<String> {
+    report.verdicts().next()?;
+    Some(format!("Targets, to the best MPI over TCP: {}", TargetVerdict::count(report.verdicts())))
+}
+
+/// As the exit status says it.
+fn verdict(report: &PingpongBenchReport) -> PageVerdict {
+    let measured = format!("{} sizes of messages measured; every message came back unaltered.", report.rows.len());
+    match targets(report) {
+        None => PageVerdict::measured(measured),
+        Some(targets) if report.verdicts().all(TargetVerdict::is_met) => {
+            PageVerdict::held(format!("{measured} {targets}."))
+        }
+        Some(targets) => PageVerdict::failed(format!("{measured} {targets}.")),
+    }
 }
 
 /// Picks a result from a row, if it was measured.
@@ -74,7 +104,7 @@ pub(super) fn html(report: &PingpongBenchReport) -> ReportPage {
         ("checked", |row| Some(&row.checked_us)),
         (unchecked, |row| row.unchecked_us.as_ref()),
         ("plain UDP", |row| row.plain_udp_us.as_ref()),
-        ("Open MPI", |row| row.open_mpi_us.as_ref()),
+        ("best MPI", |row| row.mpi.as_ref().map(|mpi| &mpi.us)),
         ("limit", |row| row.limit_us.as_ref()),
     ];
     let rate = |row: &PingpongRow, us: f64| row.bytes as f64 / us / 1e3;
@@ -91,8 +121,7 @@ pub(super) fn html(report: &PingpongBenchReport) -> ReportPage {
         draw("One-way latency: median and range of the rounds", "latency, us", &latency),
         draw("Bandwidth: median and range of the rounds", "bandwidth, GB/s", &bandwidth),
     ];
-    let verdict = format!("{} sizes of messages measured; every message came back unaltered.", report.rows.len());
-    ReportPage::new("Messages between two processes", PageVerdict::measured(verdict))
+    ReportPage::new("Messages between two processes", verdict(report))
         .about(heading(report))
         .section(PageSection::new("Latency and bandwidth").charts(charts))
         .section(PageSection::new("Numbers").table(&rows(report)).paragraphs(&report.notes))

@@ -1,4 +1,4 @@
-//! Runs two processes once, of Pleach or of Open MPI, and collects the times that rank 0 prints.
+//! Runs two processes once, of Pleach or of an MPI, and collects the times that rank 0 prints.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::PingpongTransport;
 use super::link::PingpongLink;
 use super::rank::PingpongChecksum;
-use crate::bench::mpi_installation::{MpiInstallation, OVER_TCP};
+use crate::bench::mpi_installation::MpiInstallation;
 use crate::bench::rank_processes::{RUN_TIMEOUT, next_line, wait_for_success};
 use crate::bench::samples::BenchPlacement;
 use crate::local_fabric::child_process::{ChildProcess, OutputLine, StderrMode, launch_rank_command};
@@ -19,7 +19,7 @@ use crate::local_fabric::child_process::{ChildProcess, OutputLine, StderrMode, l
 /// The peer program for MPI: the same sizes and batches as `rank.rs`.
 pub(super) const MPI_PEER_SOURCE: &str = include_str!("peer.c");
 /// What the peer program writes as its checksum.
-pub(super) const OPEN_MPI: &str = "open-mpi";
+pub(super) const MPI: &str = "mpi";
 
 /// What rank 0 reports of one size and one checksum.
 #[derive(Clone, Serialize, Deserialize)]
@@ -88,21 +88,20 @@ impl PingpongRunner<'_> {
         Ok(times)
     }
 
-    /// Runs two ranks of Open MPI: every size.
-    pub(super) fn run_open_mpi(&self, mpi: &MpiInstallation) -> Result<Vec<PingpongTimes>> {
-        let options: Vec<String> = match (self.link, self.transport) {
+    /// Runs two ranks of an MPI: every size.
+    pub(super) fn run_mpi(&self, mpi: &MpiInstallation) -> Result<Vec<PingpongTimes>> {
+        let placement = match (self.link, self.transport) {
             (PingpongLink::Namespaces { network, .. }, _) => {
-                mpi.options(2, BenchPlacement::Namespaces { network, ranks_per_host: 1 })?
+                BenchPlacement::Namespaces { network, ranks_per_host: 1 }
             }
-            (PingpongLink::Loopback, transport) => {
-                let over_tcp = OVER_TCP.into_iter().chain(["lo"]).filter(|_| transport == PingpongTransport::Udp);
-                ["--oversubscribe", "--bind-to", "core"].into_iter().chain(over_tcp).map(str::to_owned).collect()
-            }
+            (PingpongLink::Loopback, PingpongTransport::Udp) => BenchPlacement::Loopback,
+            (PingpongLink::Loopback, PingpongTransport::Shm) => BenchPlacement::OneHost,
         };
+        let options = mpi.options(2, placement)?;
         let arguments: Vec<String> =
             std::iter::once(self.seconds.to_string()).chain(self.sizes.iter().map(usize::to_string)).collect();
         let line = mpi.peer_command_line(&options, 2, &arguments);
-        mpi.run_command_line(&line, Vec::new(), self.link.host(0), |output, launcher| {
+        mpi.run_command_line(&line, mpi.variables(placement), self.link.host(0), |output, launcher| {
             collect_times(output, self.sizes.len(), launcher)
         })
     }

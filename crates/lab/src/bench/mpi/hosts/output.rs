@@ -5,7 +5,8 @@ use super::row::HostsRow;
 use super::{HostsReport, HostsTable};
 use crate::bench::TrialSummary;
 use crate::bench::byte_size::ByteSize;
-use crate::bench::mpi::target_verdict::TargetVerdict;
+use crate::bench::mpi_installation::PreloadChoice;
+use crate::bench::target_verdict::TargetVerdict;
 use crate::number_format::pluralize;
 use crate::report::{TableRows, with_header};
 
@@ -59,6 +60,7 @@ fn rows(table: &HostsTable) -> TableRows {
         "operation",
         "size",
         "nodes",
+        "calls by",
         "MPI",
         "without, us",
         "with, us",
@@ -68,6 +70,7 @@ fn rows(table: &HostsTable) -> TableRows {
         "CPU without",
         "with",
         "CPU ratio",
+        "",
         "best MPI alone",
         "us",
         "ratio to best",
@@ -76,11 +79,13 @@ fn rows(table: &HostsTable) -> TableRows {
     with_header(header, table.rows.iter().map(cells))
 }
 
-fn cells(row: &HostsRow) -> [String; 16] {
+fn cells(row: &HostsRow) -> [String; 18] {
+    let judged = |verdict: Option<TargetVerdict>| verdict.map_or_else(String::new, |verdict| verdict.to_string());
     [
         row.operation.name().to_owned(),
         row.bytes.map_or_else(String::new, |bytes| bytes.to_string()),
         row.nodes.to_string(),
+        done_by(row.choice).to_owned(),
         row.mpi.clone(),
         row.plain.to_string(),
         row.with.to_string(),
@@ -90,11 +95,20 @@ fn cells(row: &HostsRow) -> [String; 16] {
         cpu_text(row.plain_cpu, row.bytes),
         cpu_text(row.with_cpu, row.bytes),
         row.cpu_ratio.to_string(),
+        judged(row.cpu_verdict),
         row.best_mpi.clone(),
         format!("{:.1}", row.best_plain_us),
         format!("{:.2}", row.ratio_to_best.median),
-        row.verdict_to_best.to_string(),
+        judged(row.verdict_to_best),
     ]
+}
+
+/// What does the calls.
+fn done_by(choice: PreloadChoice) -> &'static str {
+    match choice {
+        PreloadChoice::Pleach => "Pleach",
+        PreloadChoice::Measure => "the faster",
+    }
 }
 
 /// Processor time for each byte of the vector; for a barrier, of the operation.
@@ -109,38 +123,48 @@ fn cpu_text(micros: TrialSummary, bytes: Option<ByteSize>) -> String {
     }
 }
 
-/// The verdict of every row, to the same MPI alone.
-pub(in crate::bench::mpi) fn verdicts(report: &HostsReport) -> impl Iterator<Item = TargetVerdict> {
-    report.tables.iter().flat_map(|table| &table.rows).map(|row| row.verdict)
-}
-
-/// The number of runs that failed.
-pub(in crate::bench::mpi) fn failures(report: &HostsReport) -> usize {
-    report.failures.len()
-}
-
 /// Lines below the tables.
 pub(in crate::bench::mpi) fn closing(report: &HostsReport) -> Vec<String> {
-    let rows = || report.tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
-    let counts = |verdict: fn(&HostsRow) -> TargetVerdict| {
-        let count = |wanted: TargetVerdict| rows().filter(|(_, row)| verdict(row) == wanted).count();
-        let [met, near, missed] = [TargetVerdict::Met, TargetVerdict::WithinSpread, TargetVerdict::Missed].map(count);
-        format!("{met} met, {near} within the spread, {missed} missed")
-    };
     let mut lines: Vec<String> = report.failures.iter().map(|failure| format!("FAILED: {failure}")).collect();
-    lines.push(format!("Targets between hosts, to the same MPI alone: {}", counts(|row| row.verdict)));
-    lines.push(format!("To the best MPI alone: {}", counts(|row| row.verdict_to_best)));
-    let worst = rows().max_by(|(_, one), (_, other)| one.ratio.median.total_cmp(&other.ratio.median));
-    lines.extend(worst.map(|(table, row)| {
-        format!(
-            "Largest ratio: {:.2}, {} hosts, MTU {}, {}, {} under {}",
-            row.ratio.median,
-            table.hosts,
-            table.mtu_bytes,
-            pluralize(u64::from(row.nodes), "node"),
-            row.measure(),
-            row.mpi
-        )
-    }));
+    for choice in [PreloadChoice::Pleach, PreloadChoice::Measure] {
+        let rows = || placed_rows(report).filter(move |(_, row)| row.choice == choice);
+        let mut add = |title: &str, of: fn(&HostsRow) -> Option<TargetVerdict>| {
+            let verdicts = Vec::from_iter(rows().filter_map(|(_, row)| of(row)));
+            if !verdicts.is_empty() {
+                lines.push(format!("{title}: {}", TargetVerdict::count(verdicts)));
+            }
+        };
+        match choice {
+            PreloadChoice::Pleach => {
+                add("Targets between hosts, all calls by Pleach, to the same MPI alone", |row| Some(row.verdict));
+                add("To the best MPI alone", |row| row.verdict_to_best);
+                add("Processor time of allreduces of 64 KiB and more, to the same MPI alone", |row| row.cpu_verdict);
+            }
+            PreloadChoice::Measure => {
+                let title = "Calls by the faster one, as `pleach exec` decides by default, to the same MPI alone";
+                add(title, |row| Some(row.verdict));
+            }
+        }
+        let largest = rows().max_by(|(_, one), (_, other)| one.ratio.median.total_cmp(&other.ratio.median));
+        lines.extend(largest.map(|(table, row)| largest_ratio(table, row)));
+    }
     lines
+}
+
+/// All rows with their tables.
+fn placed_rows(report: &HostsReport) -> impl Iterator<Item = (&HostsTable, &HostsRow)> {
+    report.tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)))
+}
+
+fn largest_ratio(table: &HostsTable, row: &HostsRow) -> String {
+    format!(
+        "Largest ratio: {:.2}, calls by {}, {} hosts, MTU {}, {}, {} under {}",
+        row.ratio.median,
+        done_by(row.choice),
+        table.hosts,
+        table.mtu_bytes,
+        pluralize(u64::from(row.nodes), "node"),
+        row.measure(),
+        row.mpi
+    )
 }

@@ -1,4 +1,4 @@
-//! What the scene "hosts" measures: numbers of hosts, MTUs, operations, sizes, numbers of aggregation nodes.
+//! What the scene "hosts" measures: numbers of hosts, MTUs, operations, sizes, numbers of aggregation nodes, and what does the calls.
 
 use std::fmt;
 
@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::bench::byte_size::ByteSize;
+use crate::bench::mpi_installation::PreloadChoice;
 use crate::bench::samples::SampleBudget;
 use crate::local_fabric::MAX_NODES;
 
@@ -28,12 +29,16 @@ pub(in crate::bench::mpi) struct HostsArgs {
     /// Sizes of the whole vector [default: 8,4KiB,64KiB,1MiB,16MiB, or up to 1MiB with --quick]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     sizes: Vec<ByteSize>,
-    /// Operations [default: barrier,allreduce,bcast]
+    /// Operations [default: all, or barrier,allreduce,bcast with --quick]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     operations: Vec<MpiOperation>,
     /// Numbers of aggregation nodes, each on a host of its own; 0 is Pleach without nodes [default: 0,1]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_NODES)))]
     nodes: Vec<u32>,
+    /// What does the calls: Pleach all of them, or the faster one, as `pleach exec` does by default (PLEACH_MPI_CHOICE)
+    /// [default: pleach,measure, or pleach with --quick]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    choice: Vec<PreloadChoice>,
     /// Ranks on each host.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks_per_host: u32,
@@ -67,6 +72,8 @@ impl fmt::Display for HostsMeasure {
 }
 
 impl MpiOperation {
+    const ALL: [Self; 5] = [Self::Barrier, Self::Allreduce, Self::Bcast, Self::ReduceScatter, Self::Allgather];
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Barrier => "barrier",
@@ -84,6 +91,7 @@ pub(in crate::bench::mpi) struct HostsPlan {
     mtus_bytes: Vec<u32>,
     pub(super) measures: Vec<HostsMeasure>,
     pub(super) nodes: Vec<u32>,
+    pub(super) choices: Vec<PreloadChoice>,
     pub(super) ranks_per_host: u32,
     pub(super) rounds: u32,
     pub(super) budget: SampleBudget,
@@ -96,38 +104,51 @@ pub(in crate::bench::mpi) enum PlanExtent {
     Full,
 }
 
+impl PlanExtent {
+    /// What was given, or else the default of this extent.
+    fn or_default<T: Clone>(self, given: &[T], quick: &[T], full: &[T]) -> Vec<T> {
+        match (given, self) {
+            ([], Self::Quick) => quick.to_vec(),
+            ([], Self::Full) => full.to_vec(),
+            (given, _) => given.to_vec(),
+        }
+    }
+
+    pub(in crate::bench::mpi) fn budget(self) -> SampleBudget {
+        match self {
+            Self::Quick => SampleBudget::HOSTS_QUICK,
+            Self::Full => SampleBudget::HOSTS,
+        }
+    }
+}
+
+impl HostsArgs {
+    pub(in crate::bench::mpi) fn mtus_bytes(&self, extent: PlanExtent) -> Vec<u32> {
+        extent.or_default(&self.mtu, &[1500], &[1500, 9000])
+    }
+}
+
 impl HostsPlan {
     /// # Errors
     /// If a size cannot be measured.
     pub(in crate::bench::mpi) fn new(arguments: &HostsArgs, extent: PlanExtent, rounds: u32) -> Result<Self> {
-        let quick = extent == PlanExtent::Quick;
-        let or = |given: &[u32], few: &[u32], all: &[u32]| match given {
-            [] if quick => few.to_vec(),
-            [] => all.to_vec(),
-            given => given.to_vec(),
-        };
         let all_sizes = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20].map(ByteSize);
-        let sizes = match arguments.sizes.as_slice() {
-            [] if quick => &all_sizes[..4],
-            [] => &all_sizes[..],
-            given => given,
-        };
-        for size in sizes {
+        let sizes = extent.or_default(&arguments.sizes, &all_sizes[..4], &all_sizes);
+        for size in &sizes {
             let is_valid = size.0.is_multiple_of(ELEMENT_BYTES) && (ELEMENT_BYTES..=MAX_BYTES).contains(&size.0);
             ensure!(is_valid, "--sizes: {size} is not a multiple of 8 bytes up to {}", ByteSize(MAX_BYTES));
         }
-        let operations = match arguments.operations.as_slice() {
-            [] => &[MpiOperation::Barrier, MpiOperation::Allreduce, MpiOperation::Bcast][..],
-            given => given,
-        };
+        let operations = extent.or_default(&arguments.operations, &MpiOperation::ALL[..3], &MpiOperation::ALL);
+        let choices = [PreloadChoice::Pleach, PreloadChoice::Measure];
         Ok(Self {
-            hosts: or(&arguments.hosts, &[2, 4], &[2, 4, 8, 16]),
-            mtus_bytes: or(&arguments.mtu, &[1500], &[1500, 9000]),
-            measures: operations.iter().flat_map(|operation| measures_of(*operation, sizes)).collect(),
-            nodes: or(&arguments.nodes, &[0, 1], &[0, 1]),
+            hosts: extent.or_default(&arguments.hosts, &[2, 4], &[2, 4, 8, 16]),
+            mtus_bytes: arguments.mtus_bytes(extent),
+            measures: operations.iter().flat_map(|operation| measures_of(*operation, &sizes)).collect(),
+            nodes: extent.or_default(&arguments.nodes, &[0, 1], &[0, 1]),
+            choices: extent.or_default(&arguments.choice, &choices[..1], &choices),
             ranks_per_host: arguments.ranks_per_host,
             rounds,
-            budget: if quick { SampleBudget::HOSTS_QUICK } else { SampleBudget::HOSTS },
+            budget: extent.budget(),
         })
     }
 
@@ -140,6 +161,11 @@ impl HostsPlan {
     /// The names of all measures.
     pub(in crate::bench::mpi) fn measure_names(&self) -> Vec<String> {
         self.measures.iter().map(HostsMeasure::to_string).collect()
+    }
+
+    /// How the library runs: with each number of nodes, under each choice.
+    pub(super) fn preloads(&self) -> impl Iterator<Item = (u32, PreloadChoice)> {
+        self.nodes.iter().flat_map(|nodes| self.choices.iter().map(|choice| (*nodes, *choice)))
     }
 
     /// Number of hosts and MTU of each network.
@@ -187,6 +213,27 @@ mod tests {
         let plan = plan(&[], PlanExtent::Quick).expect("the defaults");
         assert_eq!(plan.networks(), [(2, 1500), (4, 1500)]);
         assert!(plan.measures.iter().all(|measure| measure.size <= Some(ByteSize(1 << 20))));
+        let names = plan.measure_names();
+        assert_eq!(names.len(), 1 + 2 * 4, "{names:?}");
+        assert_eq!(plan.choices, [PreloadChoice::Pleach]);
+    }
+
+    #[test]
+    fn a_full_run_has_every_operation_and_what_exec_does_by_default() {
+        let plan = plan(&[], PlanExtent::Full).expect("the defaults");
+        for operation in MpiOperation::ALL {
+            assert!(plan.measures.iter().any(|measure| measure.operation == operation), "{operation:?}");
+        }
+        assert_eq!(plan.choices, [PreloadChoice::Pleach, PreloadChoice::Measure]);
+    }
+
+    #[test]
+    fn choices_are_read_as_a_list() {
+        let choices = |words: &[&str], extent| plan(words, extent).map(|plan| plan.choices);
+        assert_eq!(choices(&["--choice", "measure"], PlanExtent::Full).ok(), Some(vec![PreloadChoice::Measure]));
+        let both = choices(&["--choice", "pleach,measure"], PlanExtent::Quick);
+        assert_eq!(both.ok(), Some(vec![PreloadChoice::Pleach, PreloadChoice::Measure]));
+        assert!(choices(&["--choice", "mpi"], PlanExtent::Full).is_err());
     }
 
     #[test]

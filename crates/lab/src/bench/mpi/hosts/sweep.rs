@@ -9,7 +9,7 @@ use namespaces::NamespaceNetwork;
 use super::limit;
 use super::plan::HostsPlan;
 use crate::bench::bare_socket::DatagramLayout;
-use crate::bench::mpi_installation::{MpiInstallation, PreloadedLibrary};
+use crate::bench::mpi_installation::{MpiInstallation, PreloadChoice, PreloadedLibrary};
 use crate::bench::samples::{BenchPlacement, BenchSample};
 use crate::local_fabric::child_process::StderrMode;
 use crate::local_fabric::{self, FabricSite, LocalFabric, LocalFabricSpec};
@@ -20,8 +20,8 @@ use crate::number_format::pluralize;
 pub(super) enum HostsVariant {
     /// Without Pleach.
     Alone,
-    /// With the Pleach library and so many aggregation nodes.
-    Preloaded { nodes: u32 },
+    /// With the Pleach library, so many aggregation nodes, and this choice.
+    Preloaded { nodes: u32, choice: PreloadChoice },
 }
 
 /// The samples of all measures, round by round; none of a round that failed.
@@ -42,7 +42,7 @@ pub(super) struct Sweep<'a> {
 
 impl<'a> Sweep<'a> {
     pub(super) fn new(plan: &'a HostsPlan, mpis: &'a [&'a MpiInstallation], library: &'a Path) -> Self {
-        let preloaded = plan.nodes.iter().map(|nodes| HostsVariant::Preloaded { nodes: *nodes });
+        let preloaded = plan.preloads().map(|(nodes, choice)| HostsVariant::Preloaded { nodes, choice });
         let variants = std::iter::once(HostsVariant::Alone).chain(preloaded).collect();
         Self { plan, mpis, library, variants, measures: plan.measure_names(), runs_done: 0 }
     }
@@ -92,19 +92,23 @@ impl<'a> Sweep<'a> {
         variant: HostsVariant,
     ) -> Result<Vec<BenchSample>> {
         let nodes = match variant {
-            HostsVariant::Alone | HostsVariant::Preloaded { nodes: 0 } => None,
-            HostsVariant::Preloaded { nodes } => {
+            HostsVariant::Alone | HostsVariant::Preloaded { nodes: 0, .. } => None,
+            HostsVariant::Preloaded { nodes, .. } => {
                 let site = FabricSite::Hosts { network, first: hosts as usize };
                 let spec = LocalFabricSpec { nodes, site, faults: None, stderr: StderrMode::Captured };
                 Some(LocalFabric::start(&spec)?)
             }
         };
-        let preloaded = PreloadedLibrary { library: self.library, nodes: nodes.as_ref() };
-        let library = (variant != HostsVariant::Alone).then_some(&preloaded);
+        let preloaded = match variant {
+            HostsVariant::Alone => None,
+            HostsVariant::Preloaded { choice, .. } => {
+                Some(PreloadedLibrary { library: self.library, nodes: nodes.as_ref(), choice })
+            }
+        };
         let ranks_per_host = self.plan.ranks_per_host;
         let placement = BenchPlacement::Namespaces { network, ranks_per_host };
         let names: Vec<&str> = self.measures.iter().map(String::as_str).collect();
-        Ok(mpi.run(hosts * ranks_per_host, placement, &names, self.plan.budget, library)?.samples)
+        Ok(mpi.run(hosts * ranks_per_host, placement, &names, self.plan.budget, preloaded.as_ref())?.samples)
     }
 }
 
@@ -112,7 +116,9 @@ impl std::fmt::Display for HostsVariant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Alone => f.write_str("alone"),
-            Self::Preloaded { nodes } => write!(f, "with Pleach, {}", pluralize(u64::from(*nodes), "node")),
+            Self::Preloaded { nodes, choice } => {
+                write!(f, "with Pleach, {}, choice {}", pluralize(u64::from(*nodes), "node"), choice.name())
+            }
         }
     }
 }

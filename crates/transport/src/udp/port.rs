@@ -495,7 +495,7 @@ mod tests {
     fn the_number_with_which_a_run_begins_is_found_once() {
         let port = UdpPort::open("127.0.0.1:0".parse().expect("an address"), ReceiveMode::Plain).expect("a port");
         let tries = std::cell::Cell::new(0);
-        let mut is_valid = |position: u16, real: u16| {
+        let is_valid = |position: u16, real: u16| {
             tries.set(0);
             let fits = |number: u16| {
                 tries.set(tries.get() + 1);
